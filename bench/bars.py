@@ -85,7 +85,7 @@ BARS = (
     ("the choice of 8 of 256 experts: of one read", r"route_(softmax|groups)/f32/.*/t1", of_bound, 1 / 3),
     ("the same: the best peer's time / ours", r"route_(softmax|groups)/f32/.*/t1", of_best_peer, 5),
     ("maxima and means of windows: PyTorch's time / ours", r"pool_(max|mean|bins)(_last)?/f32/.*/t1", of_best_peer, 1.2),
-    ("SoftPool, AdaPool: the time of their authors' Python / ours", r"pool_(soft|ada)/f32/.*/t1", of_best_peer, 5),
+    ("SoftPool, AdaPool: the time of their authors' formulas on PyTorch / ours", r"pool_(soft|ada)/f32/.*/t1", of_best_peer, 5),
     ("rows to experts and back: of their bytes", r"route_(dispatch|combine)/f32/.*/t1", of_bound, 0.80),
     ("attention by sigmoid and softpick: softmax's time / theirs", r"attention_(sigmoid|softpick)/f32/.*", of_softmax_weights, 1 / 1.1),
 )

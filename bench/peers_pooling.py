@@ -1,7 +1,8 @@
 """Pooling of images in peers.py: PyTorch's functions beside the library, windows of 2 x 2 and the mean of all cells, in C order and by channel.
 
-pool_soft and pool_ada stand beside the formulas of their authors' Python. `peers_pooling.py LIBRARY [SHAPE]` says what part of the bound of memory
-the library reaches: reading the cells and writing the outputs, in turns, on the same memory, with caches flushed, the least time of each."""
+pool_soft and pool_ada stand beside the formulas of their authors on PyTorch. `peers_pooling.py LIBRARY [SHAPE]` says what part of the bound of memory
+the library reaches: reading the cells and writing the outputs, in turns, on the same memory, with caches flushed, the least time of each; and, where
+there is PyTorch, how many times as long as soft_pool SoftPool's Python takes, as published, which sums exponentials over the channels."""
 import ctypes
 import sys
 import time
@@ -89,7 +90,36 @@ def bound(cells, outputs, read, written):
     return call
 
 
+def published(case, x):
+    """soft_pool2d of SoftPool, as it is on a processor (github.com/alexandrosstergiou/SoftPool, pytorch/SoftPool/idea.py)."""
+    import torch as lib
+    pool, there = lib.nn.functional.avg_pool2d, lib.from_numpy(x)
+    lib.set_num_threads(1)
+    if kind_of(case)[1]:
+        there = there.contiguous(memory_format=lib.channels_last)
+
+    def call():
+        with lib.inference_mode():
+            e = lib.clamp(lib.sum(lib.exp(there), dim=1, keepdim=True), 0.0, float("inf"))
+            y = pool(there.mul(e), (2, 2), stride=(2, 2)).mul_(4).div_(pool(e, (2, 2), stride=(2, 2)).mul_(4))
+            return lib.clamp(y, 0.0, float("inf"))
+    return call
+
+
+def least_times(calls, before):
+    """The least of 40 times of each, in turns."""
+    least = [float("inf")] * len(calls)
+    for _ in range(40):
+        for i, each in enumerate(calls):
+            before()
+            begin = time.perf_counter()
+            each()
+            least[i] = min(least[i], time.perf_counter() - begin)
+    return least
+
+
 def main(library, shape="8x64x112x112"):
+    import importlib.util
     import numpy as np
     import peers
     flush = np.ones(12 << 20)  # more than the caches hold
@@ -98,14 +128,13 @@ def main(library, shape="8x64x112x112"):
         call = peers.libsoftmax(case, inputs(case, peers.at_page), library)
         planes, high = case.shape[0] * case.shape[1], kind_of(case)[2]
         calls = call, bound(call.kept[1].data, call.kept[2].data, 4 * case.elements, 4 * planes * high[0] * high[1])
-        least = [float("inf")] * 2
-        for _ in range(40):
-            for i, each in enumerate(calls):
-                flush.sum()
-                begin = time.perf_counter()
-                each()
-                least[i] = min(least[i], time.perf_counter() - begin)
+        least = least_times(calls, flush.sum)
         print("%-16s %s: %.2f of the bound" % (name, shape, least[1] / least[0]))
+    for name in ("pool_soft", "pool_soft_last") if importlib.util.find_spec("torch") else ():
+        case = peers.Case("%s/f32/%s/t1" % (name, shape))
+        x = inputs(case, peers.at_page)
+        ours, theirs = least_times((peers.libsoftmax(case, x, library), published(case, x)), lambda: None)
+        print("%-16s %s: SoftPool's Python takes %.1f times as long" % (name, shape, theirs / ours))
 
 
 if __name__ == "__main__":
