@@ -54,21 +54,41 @@ typedef struct place {
   int64_t i, row;
 } place;
 
-SMI place next_place(const pool_windows *w, place p) {
-  p.i = next_whole(w->count, p.i);
-  if (p.i >= w->count) p.i = 0, p.row++, p.x += w->row_step, p.y += w->pitch;
-  return p;
+SMI place rows_on(const pool_windows *w, place p, int64_t rows, int64_t i) {
+  return (place){p.x + rows * w->row_step, p.y + rows * w->pitch, i, p.row + rows};
+}
+/* joined: outputs of rows follow one another, so a vector may have the last windows of a row and
+ * the first of the next; the last vector goes back for a whole one. */
+SMI place next_place(const pool_windows *w, bool joined, place p) {
+  p.i = joined ? p.i + LANES : next_whole(w->count, p.i);
+  if (p.i >= w->count) p = rows_on(w, p, 1, joined ? p.i - w->count : 0);
+  const int64_t left = (w->rows - p.row) * w->count - p.i;
+  if (!joined || left <= 0 || left >= LANES) return p;
+  p.i -= LANES - left;
+  return p.i < 0 ? rows_on(w, p, -1, p.i + w->count) : p;
 }
 
 SMI bool is_four(const pool_windows *w, int64_t places) {
   const bool square = places == FOUR && w->cells[1] == 2 && w->cells[2] == 2 && w->count >= LANES;
   return square && (w->step == 1 || (w->step == 2 && w->apart[2] == 1));
 }
+
+/* A line of the cells of LANES windows that are 2 apart; own: how many of them are in this row. */
+SMI void load_pairs(const pool_windows *w, const real *x, int own, vreal *out) {
+  vreal in[2] = {v_load(x), v_load(x + LANES)};
+  if (own < LANES) {
+    const real *next = x + w->row_step - 2 * w->count;
+    in[0] = v_select(lanes_below(2 * own), in[0], v_load(next));
+    in[1] = v_select(lanes_below(2 * own - LANES), in[1], v_load(next + LANES));
+  }
+  v_split_2(in, out);
+}
 SMI void load_four(const pool_windows *w, bool neighbours, const place *p, vreal *out) {
   const real *x = p->x + p->i * w->step;
+  const int own = lanes_left((size_t)(w->count - p->i));
   for (int h = 0; h < 2; h++, x += w->apart[1])
     if (neighbours) out[2 * h] = v_load(x), out[2 * h + 1] = v_load(x + w->apart[2]);
-    else split(x, 2, LANES, out + 2 * h);
+    else load_pairs(w, x, own, out + 2 * h);
 }
 
 NOINLINE bool take_four(const vreal *x, real *y) {
@@ -113,12 +133,13 @@ SMI bool take_flat(const vreal *x, vreal *mean) {
 }
 
 SMI bool soften_four(const pool_windows *w, bool neighbours, const real *x, real *y) {
+  const bool joined = !neighbours && w->pitch == w->count;
   for (place p = {x, y, 0, 0}; p.row < w->rows;) {
     place own[GO];
     vreal cell[GO_CELLS], mean[GO];
     EACH_IN_GO(u, GO) {
       own[u] = u == 0 || p.row < w->rows ? p : own[0];
-      load_four(w, neighbours, own + u, cell + u * FOUR), p = next_place(w, p);
+      load_four(w, neighbours, own + u, cell + u * FOUR), p = next_place(w, joined, p);
     }
     const bool flat = take_flat(cell, mean);
     EACH_IN_GO(u, GO) {
