@@ -165,9 +165,8 @@ static smx_status half_softmax(float *scratch, smx_context *purse, smx_dtype dty
   smx_status status = SMX_OK;
   while (rows && status == SMX_OK) {
     const ptrdiff_t step = (ptrdiff_t)n;
-    const half_rows h = {no_params, row_store_of(dtype), rows, n, x, NULL, y, step, 0, step, writing,
-                         scratch};
-    const size_t done = kernel->half(&h);
+    const half_rows h = {row_store_of(dtype), rows, n, x, NULL, y, step, 0, step, writing, scratch};
+    const size_t done = kernel->forms->half(&h);
     rows -= done, x += done * n, y += done * n;
     if (!rows) break;
     if (!purse) widened(row_store_of(dtype), 1, n, x, y, scratch, n);

@@ -223,8 +223,8 @@ static bool alone(const job *j) { /* x among the inputs */
  * real type, the axis across. */
 static bool side_by_side(const job *j) {
   const job_port *x = j->src, *y = j->dst;
-  if (!alone(j)) return false;
-  if (!j->kernel->columns || j->plain || j->n < 2 || j->rows < 64 / (int64_t)real_bytes(j)) return false;
+  if (!alone(j) || !j->kernel->forms || !j->kernel->forms->columns) return false;
+  if (j->plain || j->n < 2 || j->rows < 64 / (int64_t)real_bytes(j)) return false;
   return x->same && y->same && x->axis != 1 && y->axis != 1 && row_step(j, x) == 1 && row_step(j, y) == 1;
 }
 
@@ -285,7 +285,7 @@ static void strips_task(void *arg, int64_t task) {
     char *y = row_address(j, j->dst, row);
     if (row >= narrow) most = widest;
     count = run < most ? run : most;
-    if (j->kernel->columns(&c, (size_t)count, x, j->src->axis, y, j->dst->axis, scratch)) continue;
+    if (j->kernel->forms->columns(&c, (size_t)count, x, j->src->axis, y, j->dst->axis, scratch)) continue;
     if (count <= lanes) {
       by_tiles(w, row, count, scratch + strip_room(j));
       continue;
@@ -302,7 +302,9 @@ static void strips_task(void *arg, int64_t task) {
 static const job_port *half_input(const job *j) { return j->src + (j->src[SRC_DY].present ? SRC_Y : 0); }
 static bool as_half(const job *j) {
   const row_store store = j->dst->store;
-  if (!j->kernel->half || j->plain || j->n <= ROW_HALF_WIDENED || store > STORE_BF16) return false;
+  const row_forms *const forms = j->kernel->forms;
+  if (!forms || !forms->half || !forms->half_takes(j->call.params)) return false;
+  if (j->plain || j->n <= forms->widened || store > STORE_BF16) return false;
   if (!j->dst->data) return false; /* a result that nobody wants */
   for (int p = 0; p < ROW_SRC + ROW_DST; p++) {
     const job_port *port = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
@@ -325,15 +327,14 @@ static void half_task(void *arg, int64_t task) {
   const size_t n = (size_t)j->n;
   const job_port *const x = half_input(j), *const dy = j->src + SRC_DY;
   char *scratch = take_place(w);
-  half_rows h = {
-      .params = j->call.params, .type = x->store, .n = n, .writing = j->call.writing, .scratch = scratch};
+  half_rows h = {.type = x->store, .n = n, .writing = j->call.writing, .scratch = scratch};
   h.x_step = row_step(j, x), h.y_step = row_step(j, j->dst);
   if (dy->present) h.dy_step = row_step(j, dy);
   while (row < end) {
     h.rows = (size_t)run_length(j, row, end - row);
     h.x = row_address(j, x, row), h.y = row_address(j, j->dst, row);
     if (dy->present) h.dy = row_address(j, dy, row);
-    const size_t done = j->kernel->half(&h);
+    const size_t done = j->kernel->forms->half(&h);
     row += (int64_t)done;
     if (done < h.rows) by_tiles(w, row++, 1, scratch + half_scratch(j));
   }
@@ -450,6 +451,21 @@ static void segment_rows(job *j, smx_scratch *scratch, int64_t *empty) {
   }
 }
 
+/* Leaves x in f16 or bf16, if the kernel has a form for that and x is all that is as long as a row.
+ * Shorter rows are widened, and several are computed at a time. */
+static void leave_half(job *j) {
+  job_port *const x = j->src;
+  const row_forms *const forms = j->kernel->forms;
+  if (!forms || !forms->from_half || j->offsets || j->n <= forms->widened) return;
+  if (!x->full || x->store > STORE_BF16 || x->axis != 1) return;
+  for (int p = 1; p < ROW_SRC + ROW_DST; p++) {
+    const job_port *q = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
+    if (q->present && q->full && !q->direct) return;
+  }
+  const row_kernel *const kernel = forms->from_half(&j->call, x->store);
+  if (kernel) j->kernel = kernel, j->call.half = x->direct = true;
+}
+
 static bool writes(const job *j) {
   bool any = false;
   for (int p = 0; p < ROW_DST; p++) any |= j->dst[p].present && j->dst[p].data && j->dst[p].length;
@@ -471,6 +487,7 @@ smx_status job_run(job *j, int64_t *empty) {
   *empty = -1;
   job_prepare(j);
   if (j->rows == 0) return SMX_OK;
+  leave_half(j);
   if (j->offsets) segment_needs(j, &n);
   else whole = add_need(&n, j);
   if (!smx_scratch_open(&scratch, j->ctx, n.shared, n.task, n.tasks)) return SMX_ERR_NOMEM;

@@ -148,6 +148,7 @@ struct exp_scores {
   exp_page_fn *page;
   const exp_loops *loops; /* fused, or one of the two below */
   bool low;               /* scores have a low part */
+  bool half;              /* src[0] is of f16 or bf16: such operators have no moment */
 };
 #define exp_staged SMX_FN(exp_staged)
 #define exp_staged_low SMX_FN(exp_staged_low)
@@ -180,6 +181,10 @@ SMI vreal exp_term(score x, bool scaled, real scale_exp, vreal *d) {
 /* A masked element has h = -inf. shift NULL = nothing is subtracted from x. */
 typedef score score_fn(const span *s, const consts *k, const real *shift, size_t i, int cnt);
 SMI vreal shifted_by(vreal x, const real *shift) { return shift ? v_sub(x, v_set1(*shift)) : x; }
+/* Of a loss: in a shifted row +inf, which occurs under SMX_INF_LIMIT only, is 0. */
+SMI vreal loss_shifted(vreal x, const real *shift) {
+  return shift ? v_select(v_eq(x, v_set1(R_INF)), v_set1(0), v_sub(x, v_set1(*shift))) : x;
+}
 SMI score score_at(score_fn *f, const span *s, const consts *k, const real *shift, size_t i, int cnt) {
   score x = f(s, k, shift, i, cnt);
   if (cnt < LANES) x.h = v_select(lanes_below(cnt), x.h, v_set1(-R_INF));

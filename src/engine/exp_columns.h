@@ -12,7 +12,7 @@
 
 #define exp_columns SMX_FN(exp_columns)
 
-/* The function behind row_kernel.columns, for default parameters. */
+/* The function behind row_forms.columns, for default parameters. */
 bool exp_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y,
                  ptrdiff_t y_pitch, void *scratch);
 

@@ -1,20 +1,14 @@
-/* engine/exp_half.c - softmax of rows of f16 or bf16 without a converted copy, by the engine of
- * real rows (exp.h): a score is widened when it is formed, a weight is rounded when it is stored.
- * The terms of a row in the caches are kept in scratch memory; those of a longer row are computed
- * twice. The bits are those of the row in f32, rounded. */
+/* engine/exp_half.c - softmax and log_softmax of rows of f16 or bf16 without a converted copy, by
+ * the engine of real rows (exp.h): a score is widened when it is formed, a result is rounded when
+ * it is stored. The terms of softmax are kept in scratch memory for a row in the caches, and
+ * computed twice for a longer one. The bits are those of the row in f32, rounded. */
 #include "exp_half.h"
 #if SMX_REAL == 32
-#include "convert.h"
 #include "exp_loops.h"
+#include "scores.h"
 
 /* Streaming stores write whole lines only. */
 SMI size_t half_to_line(const uint16_t *p) { return -(uintptr_t)p % 64 / sizeof *p; }
-
-/* src[0] and dst[0] of a span are arrays of the storage type. */
-SMI score half_score(half_type type, const span *s, const real *shift, size_t i, int cnt) {
-  const uint16_t *const x = (const uint16_t *)(const void *)s->src[0];
-  return (score){shifted_by(at_half(type, x, i, cnt), shift), v_set1(0)};
-}
 
 SMI void half_write_of(half_type type, const exp_write *to, exp_value_fn *value, size_t first, size_t n) {
   const span s = *to->s;
@@ -58,30 +52,24 @@ SMI void half_stored(half_type type, const exp_write *w, size_t i, size_t n) {
 
 /* ---- scores and loops of each storage type ---- */
 
-SMI score f16_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  return half_score(HALF_F16, s, shift, i, cnt);
-}
 EXP_PAGE(f16, f16_score, false)
 #define EXP_LOOPS_NAME f16
 #define EXP_LOOPS_SCORE f16_score
 #define EXP_LOOPS_LOW false
 #define EXP_LOOPS_HALF 1
 #include "exp_loops.tmpl.h"
-static const exp_scores f16_scores = {f16_page, &f16_loops, false};
+const exp_scores f16_scores = {f16_page, &f16_loops, .half = true};
 SMI vreal f16_weight(const exp_write *w, size_t i, int cnt) {
   return exp_weight_again(w, f16_score, false, i, cnt);
 }
 
-SMI score bf16_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
-  return half_score(HALF_BF16, s, shift, i, cnt);
-}
 EXP_PAGE(bf16, bf16_score, false)
 #define EXP_LOOPS_NAME bf16
 #define EXP_LOOPS_SCORE bf16_score
 #define EXP_LOOPS_LOW false
 #define EXP_LOOPS_HALF 1
 #include "exp_loops.tmpl.h"
-static const exp_scores bf16_scores = {bf16_page, &bf16_loops, false};
+const exp_scores bf16_scores = {bf16_page, &bf16_loops, .half = true};
 SMI vreal bf16_weight(const exp_write *w, size_t i, int cnt) {
   return exp_weight_again(w, bf16_score, false, i, cnt);
 }
@@ -99,6 +87,25 @@ static const exp_body f16_body = {.setup = setup_plain, .scores = &f16_scores, .
                       bf16_body = {.setup = setup_plain, .scores = &bf16_scores, .write = bf16_weights};
 static const row_kernel f16_kernel = {.engine = &exp_engine, .body = &f16_body},
                         bf16_kernel = {.engine = &exp_engine, .body = &bf16_body};
+
+SMI vreal f16_log(const exp_write *w, size_t i, int cnt) {
+  return plain_log_of(f16_score(w->s, w->k, NULL, i, cnt).h, w->r);
+}
+SMI vreal bf16_log(const exp_write *w, size_t i, int cnt) {
+  return plain_log_of(bf16_score(w->s, w->k, NULL, i, cnt).h, w->r);
+}
+NOINLINE void f16_logs(const exp_write *w, size_t i, size_t n) { half_write_of(HALF_F16, w, f16_log, i, n); }
+NOINLINE void bf16_logs(const exp_write *w, size_t i, size_t n) {
+  half_write_of(HALF_BF16, w, bf16_log, i, n);
+}
+#define LOGS_BODY(from) \
+  { \
+    .setup = setup_plain, .scores = &from##_scores, .write = from##_logs, .kind = EXP_LOGS, \
+    .sum_without_max = true \
+  }
+static const exp_body log_f16_body = LOGS_BODY(f16), log_bf16_body = LOGS_BODY(bf16);
+static const row_kernel log_f16_kernel = {.engine = &exp_engine, .body = &log_f16_body},
+                        log_bf16_kernel = {.engine = &exp_engine, .body = &log_bf16_body};
 
 /* A row in the caches. to_next: elements from its input to the one read after it, which is
  * prefetched. False, with nothing written, when the row needs a rule. */
@@ -139,9 +146,9 @@ static bool half_long_row(const row_kernel *kernel, const span *s) {
   return true;
 }
 
-/* Rows from memory, or with outputs beyond the caches: the terms of two short rows alternate
- * between two places. */
-static size_t half_deferred_rows(const exp_body *b, exp_write_fn *write, const half_rows *h) {
+/* Rows from memory, or with outputs beyond the caches. scratch: the terms of two short rows
+ * alternate between two places; NULL: none are kept. */
+static size_t half_deferred_rows(const exp_body *b, exp_write_fn *write, const half_rows *h, real *scratch) {
   const bool past = h->writing == WRITE_STREAMING;
   const row_call c = {.n = h->n, .rows = 1, .writing = past ? WRITE_STREAMING : WRITE_CACHED};
   const consts k = {{0}};
@@ -151,7 +158,8 @@ static size_t half_deferred_rows(const exp_body *b, exp_write_fn *write, const h
   size_t r = 0;
   span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->writing};
   for (; r < h->rows && ordinary; r += ordinary, span_next_half(h, 0, &s)) {
-    ordinary = exp_deferred_row(b, &c, &s, &k, (real *)h->scratch + r % 2 * second, write, &out);
+    real *const store = scratch ? scratch + r % 2 * second : NULL;
+    ordinary = exp_deferred_row(b, &c, &s, &k, store, write, &out);
     if (!past) deferred_store_rest(&out.deferred);
   }
   deferred_store_rest(&out.deferred);
@@ -164,7 +172,7 @@ size_t exp_half(const half_rows *h) {
   const exp_body *const b = f16 ? &f16_body : &bf16_body;
   exp_write_fn *const write = f16 ? f16_stored : bf16_stored;
   if (h->n <= ROW_HALF && h->n > (h->writing == WRITE_STREAMING ? DEFERRED_FROM : 2 * GROUP))
-    return half_deferred_rows(b, write, h);
+    return half_deferred_rows(b, write, h, h->scratch);
   span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->writing};
   for (size_t r = 0; r < h->rows; r++, span_next_half(h, 0, &s)) {
     const ptrdiff_t to_next = r + 1 < h->rows ? h->x_step : 0;
@@ -172,6 +180,15 @@ size_t exp_half(const half_rows *h) {
                         : !half_cached_row(b, write, &s, h->scratch, to_next))
       return r;
   }
+  return h->rows;
+}
+
+size_t logs_half(const half_rows *h) {
+  const row_kernel *const kernel = h->type == STORE_F16 ? &log_f16_kernel : &log_bf16_kernel;
+  if (h->n <= DEFERRED_GROUPS * GROUP) return half_deferred_rows(kernel->body, NULL, h, NULL);
+  span s = {.n = h->n, .src = {h->x}, .dst = {h->y}, .stream = h->writing};
+  for (size_t r = 0; r < h->rows; r++, span_next_half(h, 0, &s))
+    if (!half_long_row(kernel, &s)) return r;
   return h->rows;
 }
 #endif

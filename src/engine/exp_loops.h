@@ -23,6 +23,11 @@ enum {
     const score x = score_of_it; \
     vreal d, p = exp_parts(x, low_part, q.scale_exp, &d), \
              e = (does & SUM_WATCH) && (cnt) == LANES ? v_scale_near(p, d) : v_scale(p, d); \
+    EXP_SUM_TERM(x, d, e, does, bytes, u, i, cnt) \
+  }
+/* With a score x whose term e is known. */
+#define EXP_SUM_TERM(x, d, e, does, bytes, u, i, cnt) \
+  { \
     if (does & SUM_WATCH) { \
       if ((size_t)(u)*LANES * bytes % 64 == 0) { /* once a line */ \
         v_prefetch_far((const char *)s.src[0] + fetch_next(&next, u, i) * bytes); \
@@ -47,6 +52,29 @@ enum {
   for (int u = 0; u < VPB && (does & (SUM_WATCH | SUM_LOW)) && q.lanes; u++) \
     v_store(q.lanes + u * LANES, acc[u]);
 
+/* The terms of a block, a step of all its vectors before the next step, where there are registers
+ * for that: one after another they fill the scheduler with steps that wait (Zen 4, logsumexp of
+ * bf16, 1024 x 32 000: 0.252 and 0.240 ns an element; of f32, which waits for memory, no gain). */
+#if SMX_REAL == 32 && defined(__AVX512F__) && !defined(V_PORTABLE)
+enum { EXP_ABREAST = true };
+#else
+enum { EXP_ABREAST = false };
+#endif
+SMI void exp_terms_abreast(const score *x, bool low_part, real scale_exp, vreal *d, vreal *e) {
+  vreal k[VPB], t[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) k[u] = exp_k(x[u].h);
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) t[u] = v_fnma(k[u], v_set1(LN2_HI), x[u].h);
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) t[u] = v_fnma(k[u], v_set1(LN2_LO), t[u]);
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) {
+    if (low_part) t[u] = v_add(t[u], x[u].l);
+    d[u] = v_sub(k[u], v_set1(scale_exp)), e[u] = v_set1(exp_coefficients[0]);
+  }
+#pragma GCC unroll 8
+  for (int i = 1; i < EXP_TERMS; i++)
+    UNROLL_BLOCK for (int u = 0; u < VPB; u++) e[u] = v_fma(e[u], t[u], v_set1(exp_coefficients[i]));
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) e[u] = v_scale_near(e[u], d[u]);
+}
+
 SMI real exp_sum_of(exp_sum *w, score_fn *f, bool low_part, int does, size_t first, size_t n) {
   const exp_sum q = *w;
   const span s = *w->s;
@@ -59,7 +87,23 @@ SMI real exp_sum_of(exp_sum *w, score_fn *f, bool low_part, int does, size_t fir
 #define STEP(u, i, cnt) \
   EXP_SUM_STEP(score_at(f, &s, &k, does &SUM_SHIFT ? &q.shift : NULL, i, cnt), low_part, does, bytes, u, i, \
                cnt)
-  FOR_EACH_VECTOR(first, n, STEP)
+  if (EXP_ABREAST && (does & SUM_HALF)) {
+    for (size_t step = 0, at = 0; step < PAGE && step < n; at = at + PAGE < n ? at + PAGE : (step += BLOCK)) {
+      if (n - at < BLOCK) {
+        FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, first + at, n - at, STEP)
+        continue;
+      }
+      score x[VPB];
+      vreal d[VPB], e[VPB];
+      const size_t base = first + at;
+      UNROLL_BLOCK for (int u = 0; u < VPB; u++) x[u] = f(&s, &k, NULL, base + (size_t)u * LANES, LANES);
+      exp_terms_abreast(x, low_part, q.scale_exp, d, e);
+      UNROLL_BLOCK for (int u = 0; u < VPB; u++)
+          EXP_SUM_TERM(x[u], d[u], e[u], does, bytes, u, base + (size_t)u * LANES, LANES)
+    }
+  } else {
+    FOR_EACH_VECTOR(first, n, STEP)
+  }
 #undef STEP
   EXP_SUM_END(w, does)
   return v_fold(acc);

@@ -20,6 +20,14 @@ NOINLINE size_t LOOP(find)(const exp_scores *f, const span *s, const consts *k, 
   return find_first(n, LOOP(equals), &w);
 }
 
+SMI void LOOP(at)(const exp_sum *w, size_t i, real *h, real *l) {
+  const score x = EXP_LOOPS_SCORE(w->s, w->k, NULL, i, 1);
+  *h = v_first(x.h), *l = v_first(x.l);
+}
+NOINLINE real LOOP(lane)(exp_sum *w, size_t i, size_t n) {
+  return exp_lane_of(w, LOOP(at), EXP_LOOPS_LOW, i, n);
+}
+
 #if EXP_LOOPS_HALF
 NOINLINE real LOOP(sum_store)(exp_sum *w, size_t i, size_t n) {
   return exp_sum_of(w, EXP_LOOPS_SCORE, EXP_LOOPS_LOW, SUM_STORE, i, n);
@@ -38,7 +46,8 @@ static const exp_loops LOOP(loops) = {.max = LOOP(max),
                                       .sum_watch = LOOP(sum_watch),
                                       .sum_deferred = LOOP(sum_deferred),
                                       .sum_low = exp_staged_sum_low,
-                                      .sum_exact = exp_staged_sum_exact};
+                                      .sum_exact = exp_staged_sum_exact,
+                                      .lane = LOOP(lane)};
 #else
 NOINLINE real LOOP(sum)(exp_sum *w, size_t i, size_t n) {
   return exp_sum_of(w, EXP_LOOPS_SCORE, EXP_LOOPS_LOW, SUM_SKIP | SUM_AHEAD, i, n);
@@ -54,13 +63,6 @@ NOINLINE real LOOP(sum_watch)(exp_sum *w, size_t i, size_t n) {
 }
 NOINLINE real LOOP(sum_deferred)(exp_sum *w, size_t i, size_t n) {
   return exp_sum_of(w, EXP_LOOPS_SCORE, EXP_LOOPS_LOW, SUM_WATCH | SUM_STORE | SUM_DEFERRED, i, n);
-}
-SMI void LOOP(at)(const exp_sum *w, size_t i, real *h, real *l) {
-  const score x = EXP_LOOPS_SCORE(w->s, w->k, NULL, i, 1);
-  *h = v_first(x.h), *l = v_first(x.l);
-}
-NOINLINE real LOOP(lane)(exp_sum *w, size_t i, size_t n) {
-  return exp_lane_of(w, LOOP(at), EXP_LOOPS_LOW, i, n);
 }
 static const exp_loops LOOP(loops) = {.max = LOOP(max),
                                       .find = LOOP(find),

@@ -70,7 +70,7 @@ static void exp_note_top(const exp_body *b, exp_sum *w, size_t i, size_t n, real
   part->other = (double)(w->lanes ? exp_without(b, w, i, n) : b->scores->loops->sum_exact(w, i, n));
   part->index = (int64_t)(w->s->origin + w->skip);
   part->top_l = b->scaled ? (double)exp_low_part(b->scores, w->s, w->k, w->shift, w->skip) : 0;
-  part->top_x = (double)w->s->src[0][w->skip];
+  part->top_x = b->scores->half ? 0 : (double)w->s->src[0][w->skip];
 }
 
 exp_run exp_run_from(const exp_body *b, const span *s, const consts *k, size_t i, size_t n) {

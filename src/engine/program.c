@@ -32,6 +32,7 @@ row_call row_at(const row_call *c, size_t r) {
     row.src[p] = c->src[p] ? (const real *)c->src[p] + (ptrdiff_t)r * c->src_step[p] : NULL;
   for (int p = 0; p < ROW_DST; p++)
     row.dst[p] = c->dst[p] ? (real *)c->dst[p] + (ptrdiff_t)r * c->dst_step[p] : NULL;
+  if (c->half) row.src[0] = (const uint16_t *)c->src[0] + (ptrdiff_t)r * c->src_step[0];
   return row;
 }
 

@@ -34,10 +34,10 @@ enum {
  * row. */
 static inline size_t row_strip_room(size_t bytes) { return 72 * (bytes + 64); }
 
-/* Elements up to which a row of f16 or bf16 is widened, so that several are computed at a time; up
- * to which its terms are kept; and up to which those of two rows are. The terms of longer rows are
- * computed twice. */
-enum { ROW_HALF_WIDENED = 256, ROW_HALF = 196608 };
+/* Elements up to which a row of f16 or bf16 is widened, so that several are computed at a time:
+ * where softmax writes weights, and where logarithms of sums are wanted; up to which its terms are
+ * kept; and up to which those of two rows are. The terms of longer rows are computed twice. */
+enum { ROW_HALF_WIDENED = 256, ROW_HALF_LOG = 1536, ROW_HALF = 196608 };
 static inline size_t row_half_place(size_t n) { return (n + 63) / 64 * 64; }
 static inline bool row_half_two(size_t n) { return n <= ROW_HALF / 4; }
 static inline size_t row_half_scratch(size_t n) {
@@ -67,6 +67,7 @@ typedef struct row_call {
   ptrdiff_t src_step[ROW_SRC], dst_step[ROW_DST]; /* from row to row, in elements of the real type */
   /* pass() covers elements start .. start + count - 1; start is a multiple of ROW_GROUP */
   size_t origin, start, count;
+  bool half; /* src[0] is of f16 or bf16, and its step in these elements: a kernel of row_kernel.from_half */
   const double *params;
   double share;       /* the factor of a gradient that is an output: its row's part in the reduced loss */
   double share_other; /* the same of rows of another set, which a mean takes apart */
@@ -236,7 +237,6 @@ static inline row_store row_store_of(smx_dtype t) {
 /* Contiguous rows of n elements of f16 or bf16 that are computed without a converted copy. In a
  * gradient x holds the weights. */
 typedef struct half_rows {
-  const double *params;
   row_store type;
   size_t rows, n;
   const void *x, *dy;
@@ -259,17 +259,27 @@ typedef struct row_engine {
   void (*rows)(const row_kernel *kernel, row_call *c); /* all rows of a call in memory */
 } row_engine;
 
-struct row_kernel {
-  const row_engine *engine; /* an engine without a pass needs whole rows, and scratch memory */
-  const void *body;
+/* Ways of a kernel with rows that others find converted or side by side; NULL: there is none. */
+typedef struct row_forms {
+  int64_t widened; /* elements up to which rows of f16 and bf16 are widened although there is a way */
   /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is
    * x[i * pitch + r]. scratch: row_strip_room(bytes of them, in whole vectors), aligned. False,
-   * with nothing written, when a row needs a rule. NULL: there is no such path. */
+   * with nothing written, when a row needs a rule. */
   bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y,
                   ptrdiff_t y_pitch, void *scratch);
   /* Returns how many rows are done: those before the first that needs a rule, of which nothing is
-   * written. NULL: there is no such path, as where the real type is double. */
+   * written. half_takes: whether it is for these parameters. */
   size_t (*half)(const half_rows *h);
+  bool (*half_takes)(const double *params);
+  /* The kernel that takes rows of f16 or bf16 as input 0 as they are (row_call.half); NULL: not
+   * with this call. */
+  const row_kernel *(*from_half)(const row_call *c, row_store type);
+} row_forms;
+
+struct row_kernel {
+  const row_engine *engine; /* an engine without a pass needs whole rows, and scratch memory */
+  const void *body;
+  const row_forms *forms; /* NULL = none */
 };
 
 /* An operator: its kernels, and what memory they need beside the rows: numbers of row_state.list,

@@ -16,14 +16,20 @@ SMI score score_plain(const span *s, const consts *k, const real *shift, size_t 
 extern const exp_scores plain_scores, scaled_scores;
 exp_write_fn plain_weights, scaled_weights;
 
+/* The logarithm of a weight of plain scores: the row has no NaN, and -inf stays what it is. */
+SMI vreal plain_log_of(vreal x, const exp_row *r) {
+  return v_flush_tiny(v_sub(v_sub(v_sub(x, v_set1(r->shift)), v_set1(r->top)), v_set1(r->log)));
+}
+
 /* Of a body with `sum_without_max`. */
 SMI double lse_of(const exp_row *r) { return r->max + r->log1p; }
 SMI double lse_scalar(const span *s, const consts *k, const exp_row *r, size_t n) { return lse_of(r); }
 
-/* A body for one number made of the sum of plain scores and its largest term; it returns the row's
- * value for -inf and +inf. */
-#define LSE_BODY(number) \
-  .setup = setup_plain, .scores = &plain_scores, .kind = EXP_SCALAR, .sum_without_max = true, \
+/* A body for one number made of the sum of scores that are x and its largest term; it returns the
+ * row's value for -inf and +inf. */
+#define LSE_BODY(number) LSE_BODY_OF(plain, number)
+#define LSE_BODY_OF(from, number) \
+  .setup = setup_plain, .scores = &from##_scores, .kind = EXP_SCALAR, .sum_without_max = true, \
   .scalar = number, .empty = -R_INF, .inf = R_INF
 
 /* x times a double c = v[0] + v[1], as h + l with no rounding but the last bits of l. v[2] is

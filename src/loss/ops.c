@@ -10,6 +10,7 @@
  * A hard target needs no sum: its part is a_y log p_y, and its gradient (B - a_y) - B
  * (1 - p_y), B = A + 2 Z lse, does not cancel. K and U are the label smoothing: K = 1, U = 0
  * without. */
+#include "engine/exp_half.h"
 #include "logits.h"
 #include "short.h"
 
@@ -223,6 +224,32 @@ EXP_SCORES(capped, score_capped)
 #define CE_CHAINED ce_chained
 #include "cross_entropy.tmpl.h"
 
+#if SMX_REAL == 32
+#define CE_NAME ce_f16
+#define CE_SCORE f16_score
+#define CE_SIDE f16
+#define CE_SETUP setup_plain
+#define CE_LOW false
+#define CE_HALF 1
+#include "cross_entropy.tmpl.h"
+#define CE_NAME ce_bf16
+#define CE_SCORE bf16_score
+#define CE_SIDE bf16
+#define CE_SETUP setup_plain
+#define CE_LOW false
+#define CE_HALF 1
+#include "cross_entropy.tmpl.h"
+
+static const row_kernel *cross_entropy_from_half(const row_call *c, row_store type) {
+  if (ce_has_cap(c->params) || c->params[TEMPERATURE] != 1 || c->outputs >> DX & 1) return NULL;
+  return type == STORE_F16 ? &ce_f16_kernel : &ce_bf16_kernel;
+}
+static const row_forms cross_entropy_forms = {.widened = ROW_HALF_LOG, .from_half = cross_entropy_from_half};
+#define CROSS_ENTROPY_FORMS &cross_entropy_forms
+#else
+#define CROSS_ENTROPY_FORMS NULL
+#endif
+
 static const row_kernel *cross_entropy_dispatch(const row_call *c) {
   if (ce_has_cap(c->params)) return &ce_capped_kernel;
   return c->params[TEMPERATURE] == 1 ? &ce_logit_kernel : &ce_tempered_kernel;
@@ -232,7 +259,8 @@ static const row_kernel *cross_entropy_grad_dispatch(const row_call *c) {
   return c->params[TEMPERATURE] == 1 ? &ce_logit_grad_kernel : &ce_tempered_grad_kernel;
 }
 static const row_kernel cross_entropy_kernel = {.engine = &choice_engine,
-                                                .body = &(const row_choice){cross_entropy_dispatch, -1}};
+                                                .body = &(const row_choice){cross_entropy_dispatch, -1},
+                                                .forms = CROSS_ENTROPY_FORMS};
 static const row_kernel cross_entropy_grad_kernel = {
     .engine = &choice_engine, .body = &(const row_choice){cross_entropy_grad_dispatch, -1}};
 

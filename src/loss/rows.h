@@ -98,6 +98,8 @@ struct loss_body {
   int target, teacher; /* ports, or 0 */
   /* the target's scores, where the sides leave the target out; NULL = those of the side */
   const exp_scores *target_scores;
+  /* the logit of an element, where input 0 is of f16 or bf16 (row_call.half); else NULL */
+  real (*logit_at)(const span *s, size_t i);
 };
 
 /* ---- what arithmetic is made of ---- */
@@ -120,11 +122,6 @@ SMI void loss_put_gradient(const loss_row *r, int input, double value) { /* of a
 }
 SMI void loss_put_whole(const loss_row *r, int output, int64_t value) {
   if (!r->backward && r->on[STUDENT].dst[output]) *(int64_t *)(void *)r->on[STUDENT].dst[output] = value;
-}
-
-/* x as a score: in a shifted row +inf, which occurs under SMX_INF_LIMIT only, is 0. */
-SMI vreal loss_shifted(vreal x, const real *shift) {
-  return shift ? v_select(v_eq(x, v_set1(R_INF)), v_set1(0), v_sub(x, v_set1(*shift))) : x;
 }
 
 SMI score loss_score(const loss_row *r, int side, score_fn *f, size_t i, int cnt) {

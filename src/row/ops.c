@@ -170,10 +170,7 @@ SMI consts inverse_setup(const row_call *c, const span *s) { /* 1 / T */
   return factor(1 / c->params[0]);
 }
 SMI vreal plain_log(const exp_write *w, size_t i, int cnt) {
-  const exp_row *r = w->r; /* the row has no NaN, and -inf stays what it is */
-  vreal x = at(w->s->src[0], i, cnt),
-        y = v_sub(v_sub(v_sub(x, v_set1(r->shift)), v_set1(r->top)), v_set1(r->log));
-  return v_flush_tiny(y);
+  return plain_log_of(at(w->s->src[0], i, cnt), w->r);
 }
 /* At half size, so that x - shift cannot overflow where y does not. */
 SMI vreal scaled_log(const exp_write *w, size_t i, int cnt) {
@@ -206,8 +203,12 @@ EXP_KERNEL(log_scaled)
 static const row_kernel *log_softmax_dispatch(const row_call *c) {
   return c->params[0] == 1 ? &log_plain_kernel : &log_scaled_kernel;
 }
+static bool log_softmax_half_takes(const double *params) { return params[0] == 1; }
+static const row_forms log_softmax_forms = {.widened = ROW_HALF_LOG,
+                                            HALF_FORM(logs_half, log_softmax_half_takes)};
 static const row_kernel log_softmax_kernel = {.engine = &choice_engine,
-                                              .body = &(const row_choice){log_softmax_dispatch, -1}};
+                                              .body = &(const row_choice){log_softmax_dispatch, -1},
+                                              .forms = &log_softmax_forms};
 
 /* dx_i = (dy_i - e^y_i sum_j dy_j) / T; elements of log-weight -inf take no part. */
 SMI vreal logs_upstream(const span *s, vreal y, size_t i, int cnt) {
@@ -237,26 +238,20 @@ static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrd
   return softmax_dispatch(c) == &softmax_plain_kernel &&
          exp_columns(c, count, x, x_pitch, y, y_pitch, scratch);
 }
-#if SMX_REAL == 32
-static size_t softmax_half(const half_rows *h) {
-  return is_plain(h->params[0], h->params[1]) ? exp_half(h) : 0;
-}
-static size_t softmax_half_grad(const half_rows *h) {
-  return is_plain(h->params[0], h->params[1]) ? weights_half(h) : 0;
-}
-#else
-#define softmax_half NULL
-#define softmax_half_grad NULL
-#endif
-static const row_kernel softmax_kernel = {.engine = &choice_engine,
-                                          .body = &(const row_choice){softmax_dispatch, 1},
-                                          softmax_columns,
-                                          softmax_half};
+static bool softmax_half_takes(const double *params) { return is_plain(params[0], params[1]); }
+static const row_forms softmax_forms = {.widened = ROW_HALF_WIDENED,
+                                        .columns = softmax_columns,
+                                        HALF_FORM(exp_half, softmax_half_takes)},
+                       softmax_grad_forms = {.widened = ROW_HALF_WIDENED,
+                                             HALF_FORM(weights_half, softmax_half_takes)},
+                       segment_softmax_forms = {.columns = exp_columns};
+static const row_kernel softmax_kernel = {
+    .engine = &choice_engine, .body = &(const row_choice){softmax_dispatch, 1}, .forms = &softmax_forms};
 static const row_kernel softmax_grad_kernel = {.engine = &choice_engine,
                                                .body = &(const row_choice){softmax_grad_dispatch, 1},
-                                               .half = softmax_half_grad};
+                                               .forms = &softmax_grad_forms};
 static const row_kernel segment_softmax_kernel = {
-    .engine = &exp_engine, .body = &softmax_plain_body, .columns = exp_columns};
+    .engine = &exp_engine, .body = &softmax_plain_body, .forms = &segment_softmax_forms};
 
 OPERATOR(softmax, softmax, softmax_grad)
 OPERATOR(log_softmax, log_softmax, log_softmax_grad)

@@ -41,9 +41,10 @@ static void same_after_rounding(const problem *narrow, const problem *wide, smx_
 
 static smx_dtype arithmetic_of(smx_dtype in) { return in.bits == 64 ? SMX_F64 : SMX_F32; }
 
-static void forward_pair(const smx_op *op, int64_t n, int variant, smx_dtype in, smx_dtype out) {
+static void forward_pair(const smx_op *op, int64_t n, int variant, smx_dtype in, smx_dtype out,
+                         const kind *of, size_t rows) {
   problem narrow, wide;
-  problem_make(&narrow, op, (int64_t)COUNT_OF(kinds), n, variant, (uint64_t)n, kinds, COUNT_OF(kinds));
+  problem_make(&narrow, op, (int64_t)rows, n, variant, (uint64_t)n, of, rows);
   problem_round(&narrow, in);
   problem_rows(&wide, &narrow, narrow.rows, 0);
   run(&narrow, in, out, FORWARD);
@@ -84,8 +85,24 @@ static void every_mixture_forward(void **state) {
           if (lengths[l] > 1000 && (in + out + (int)o) % FLOAT_DTYPES != 0)
             continue; /* a quarter of the mixtures, others with another operator */
           forward_pair(smx_op_at(o), lengths[l], ((int)l + in + out) % variants_of(smx_op_at(o)),
-                       float_dtypes[in], float_dtypes[out]);
+                       float_dtypes[in], float_dtypes[out], kinds, COUNT_OF(kinds));
         }
+}
+
+/* Operators that take long rows of half precision as they are: one group, some, more than a tile
+ * has, and more than the direct path of rows in memory takes. */
+static void long_half_rows(void **state) {
+  static const kind all[] = {KIND_NORMAL,  KIND_HOLES, KIND_TIES, KIND_WIDE, KIND_RISING,
+                             KIND_SHIFTED, KIND_HUGE,  KIND_NAN,  KIND_INF,  KIND_EMPTY};
+  static const char *const names[] = {"softmax", "log_softmax", "logsumexp", "cross_entropy"};
+  static const int64_t n[] = {1537, 8193, 20001, 40001, 270001};
+  for (size_t o = 0; o < COUNT_OF(names); o++)
+    for (size_t l = 0; l < COUNT_OF(n); l++)
+      for (int t = 2; t < FLOAT_DTYPES; t++)
+        for (int variant = 0; variant < variants_of(smx_op_find(names[o])); variant++)
+          if (n[l] < 40000 || ((int)l + t + variant) % 4 == 0) /* a quarter of the longest */
+            forward_pair(smx_op_find(names[o]), n[l], variant, float_dtypes[t], float_dtypes[t], all,
+                         COUNT_OF(all));
 }
 
 static void half_types_backward(void **state) {
@@ -186,6 +203,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(conversions_are_right),
       cmocka_unit_test(every_mixture_forward),
+      cmocka_unit_test(long_half_rows),
       cmocka_unit_test(half_types_backward),
       cmocka_unit_test(plain_calls_round_the_f32_result),
   };

@@ -92,6 +92,26 @@ static smx_status greedy_f32(size_t rows, size_t n, const buffers *b) {
 }
 
 /* HEADS x LENGTH x 64, causal softmax; decode: one query a head, LENGTH keys. */
+/* Rows of bf16, read as they are: one number of each, or as many as there were. */
+static smx_status of_bf16(const char *name, size_t rows, size_t n, const buffers *b, int32_t ndim) {
+  const int64_t shape[2] = {(int64_t)rows, (int64_t)n}, target = 0;
+  smx_tensor x = matrix_of(shape, b->x), y = matrix_of(shape, b->y), t = matrix_of(shape, b->dy);
+  const smx_tensor *in[] = {&x, &t}, *out[] = {&y};
+  const smx_op *op = smx_op_find(name);
+  x.dtype = y.dtype = SMX_BF16, y.ndim = ndim;
+  t.dtype = SMX_I64, t.ndim = 1, t.data = (int64_t *)(uintptr_t)&target;
+  return smx_forward(op, NULL, NULL, op->input_count > 1 ? 2 : 1, in, 1, out);
+}
+static smx_status logsumexp_bf16(size_t rows, size_t n, const buffers *b) {
+  return of_bf16("logsumexp", rows, n, b, 1);
+}
+static smx_status log_softmax_bf16(size_t rows, size_t n, const buffers *b) {
+  return of_bf16("log_softmax", rows, n, b, 2);
+}
+static smx_status cross_entropy_bf16(size_t rows, size_t n, const buffers *b) {
+  return of_bf16("cross_entropy", rows, n, b, 1);
+}
+
 static smx_status attention(size_t heads, size_t n, const buffers *b, smx_dtype t, int decode, int gradient) {
   int64_t rows[4] = {1, (int64_t)heads, decode ? 1 : (int64_t)n, 64},
           keys[4] = {1, (int64_t)heads, (int64_t)n, 64};
@@ -144,6 +164,9 @@ static const struct {
     {"softmax", "f16", softmax_f16, along_rows, COUNT_OF(along_rows), ""},
     {"log_softmax", "f32", log_softmax_f32, along_rows, COUNT_OF(along_rows), ""},
     {"logsumexp", "f32", logsumexp_f32, along_rows, COUNT_OF(along_rows), ""},
+    {"logsumexp", "bf16", logsumexp_bf16, one_row, COUNT_OF(one_row), ""},
+    {"log_softmax", "bf16", log_softmax_bf16, one_row, COUNT_OF(one_row), ""},
+    {"cross_entropy", "bf16", cross_entropy_bf16, one_row, COUNT_OF(one_row), ""},
     {"softmax_backward", "f32", backward_f32, along_rows, COUNT_OF(along_rows), ""},
     {"cross_entropy", "f32", cross_entropy_f32, along_rows, COUNT_OF(along_rows), ""},
     {"cross_entropy_dx", "f32", cross_entropy_dx_f32, along_rows, COUNT_OF(along_rows), ""},
