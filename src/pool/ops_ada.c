@@ -2,7 +2,6 @@
 #include "ada.h"
 #include "engine/loops.h"
 #include "rank.h"
-#include "split.h"
 
 #if SMX_REAL == 64
 #define EACH_COLUMN(a, i, cnt) \

@@ -93,7 +93,7 @@ typedef vreal two_lanes;
 #else
 typedef vhalf two_lanes;
 #define TWO(op) H(op)
-#define TWO_PERMUTE(x, how) H(permute)(x, how)
+#define TWO_PERMUTE(x, how) H(permute)(x, (how) & (SMX_REAL == 32 ? 0xff : 0xf)) /* of f64 it is four bits */
 #endif
 typedef struct {
   two_lanes first, second;
