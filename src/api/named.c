@@ -113,7 +113,7 @@ smx_status smx_softmax_backward_f32(size_t rows, size_t n, const float *y, const
   c.dst[0] = dx, c.dst_step[0] = (ptrdiff_t)n;
   c.src[SRC_Y] = y, c.src[SRC_DY] = dy;
   c.src_step[SRC_Y] = c.src_step[SRC_DY] = (ptrdiff_t)n;
-  c.writing = smx_writing_for(dx == y || dx == dy, rows * n * sizeof *y);
+  c.writing = smx_writing_for(dx == y || dx == dy, gradient_bytes(rows * n * sizeof *y));
   smx_keep_terms(&c, 0, sizeof *dx);
   run(smx_isa_current()->f32.family[SMX_FAMILY_row][ROW_softmax]->backward, &c);
   return SMX_OK;

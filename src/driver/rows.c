@@ -207,7 +207,8 @@ void job_stores(job *j, bool strips, bool half) {
   const size_t bytes = written ? (size_t)j->rows * (size_t)j->n * (size_t)y->bytes : 0;
   bool kept = !written;
   for (int p = 0; p < ROW_SRC; p++) kept |= j->src[p].present && j->src[p].data == y->data;
-  j->call.writing = smx_writing_for(kept, bytes);
+  const bool reads_two = j->src[SRC_Y].present && j->src[SRC_Y].full && j->src[SRC_DY].full;
+  j->call.writing = smx_writing_for(kept, reads_two ? gradient_bytes(bytes) : bytes);
   j->call.plan = (row_plan)smx_plan_get();
 }
 

@@ -245,14 +245,22 @@ static bool reduce_map_modest_row(const reduce_map_body *b, const row_call *c, c
   reduce_map_row r = {.index = -1};
   row_part part;
   double sum = 0, sum2 = 0;
-  if (!b->plain_sums) return false;
+  if (!b->plain_sums || s->n == 0) return false;
   const consts k = b->setup(c, s);
   if (k.v[0] != 1) return false;
   reduce_map_plain_sums(b->plain_sums, s, &k, &r, &sum, &sum2);
-  if (!reduce_map_modest(&k, sum)) return false;
+  if (!reduce_map_modest(&k, sum) || sum2 != 0) return false;
   r.sum = sum;
-  for (size_t g = 0; g < s->n; g += GROUP) b->plain_write(s, &k, &r, g, group_size(g, s->n), &part);
-  return true;
+  /* From the end: what was read last is still in the caches. Of rows longer than those what is
+   * written next is prefetched. */
+  const bool fits = s->n <= ahead_most();
+  const size_t piece = fits ? PAGE : GROUP;
+  span to = *s;
+  if (!fits && s->stream == WRITE_STREAMING && fetches_straight()) to.ahead = -(ptrdiff_t)GROUP;
+  for (size_t i = (s->n - 1) / piece * piece;; i -= piece) {
+    b->plain_write(&to, &k, &r, i, s->n - i < piece ? s->n - i : piece, &part);
+    if (i == 0) return true;
+  }
 }
 
 /* False, with nothing written, when the row needs a rule. store: where values may be kept, or
@@ -289,7 +297,7 @@ void reduce_map_rows(const reduce_map_body *b, const row_kernel *kernel, row_cal
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
     real *const store = !b->keep ? NULL : !c->writing ? s.dst[0] : c->n <= GROUP ? c->terms : NULL;
     s.stream = reduce_map_streams(c, &s), s.ahead = reduce_map_ahead(c, row, 1);
-    if (c->n <= 16 * GROUP && (reduce_map_modest_row(b, c, &s) || reduce_map_plain_row(b, c, &s, store)))
+    if (reduce_map_modest_row(b, c, &s) || (c->n <= 16 * GROUP && reduce_map_plain_row(b, c, &s, store)))
       continue;
     run_row(kernel, c, row);
   }

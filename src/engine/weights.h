@@ -37,14 +37,9 @@ SMI vreal weights_ordinary(const span *s, const consts *k, const reduce_map_row 
 
 /* Where the sum of y dy over all elements is modest, every y and dy is finite: 0 dy adds 0, and
  * y (dy - sum) is 0 where y is. */
-SMI void weights_plain_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
-                           reduce_map_acc *acc) {
-  acc->a = v_fma(at(s->src[SRC_Y], i, cnt), at(s->src[SRC_DY], i, cnt), acc->a);
-}
-SMI vreal weights_plain_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
-  return v_flush_tiny(
-      v_mul(at(s->src[SRC_Y], i, cnt), v_sub(at(s->src[SRC_DY], i, cnt), v_set1((real)r->sum))));
-}
+SMI vreal weights_plain_term(vreal y, vreal dy, vreal acc) { return v_fma(y, dy, acc); }
+SMI vreal weights_plain_slope(vreal y, vreal dy, vreal sum) { return v_flush_tiny(v_mul(y, v_sub(dy, sum))); }
+static const plain_gradient weights_gradient = {.add = weights_plain_term, .value = weights_plain_slope};
 
 /* These loops as functions, and the kernel (weights.c). */
 #define weights_sums SMX_FN(weights_sums)

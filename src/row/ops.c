@@ -211,8 +211,9 @@ static const row_kernel log_softmax_kernel = {.engine = &choice_engine,
                                               .forms = &log_softmax_forms};
 
 /* dx_i = (dy_i - e^y_i sum_j dy_j) / T; elements of log-weight -inf take no part. */
+SMI vreal logs_counted(vreal y, vreal dy) { return v_select(v_eq(y, v_set1(-R_INF)), v_set1(0), dy); }
 SMI vreal logs_upstream(const span *s, vreal y, size_t i, int cnt) {
-  return v_select(v_eq(y, v_set1(-R_INF)), v_set1(0), at(s->src[SRC_DY], i, cnt));
+  return logs_counted(y, at(s->src[SRC_DY], i, cnt));
 }
 SMI void logs_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                   reduce_map_acc *acc) {
@@ -226,11 +227,25 @@ SMI vreal logs_value(const span *s, const consts *k, const reduce_map_row *r, si
 }
 REDUCE_MAP_SUMS_FUSED(logs_sums, logs_add)
 REDUCE_MAP_VALUES_FUSED(logs_out, logs_value)
-static bool logs_short(const reduce_map_body *b, row_call *c) {
-  return reduce_map_short_of(b, c, (short_gradient){logs_add, logs_value});
+
+/* The same for T = 1 where no y is above 0 or NaN. */
+SMI vreal logs_plain_term(vreal y, vreal dy, vreal acc) { return v_add(acc, logs_counted(y, dy)); }
+SMI vreal logs_plain_slope(vreal y, vreal dy, vreal sum) {
+  return v_flush_tiny(v_fnma(exp_down(y), sum, logs_counted(y, dy)));
 }
-static const reduce_map_body log_softmax_grad_body = {
-    .setup = inverse_setup, .sums = logs_sums, .write = logs_out, .small = logs_short, .full = 1};
+SMI vreal logs_odd(vreal y, vreal acc) { return v_add(acc, v_max(v_set1(0), y)); } /* NaN of NaN */
+static const plain_gradient logs_gradient = {logs_plain_term, logs_plain_slope, logs_odd, .heavy = true};
+PLAIN_GRADIENT(logs_plain, logs_gradient)
+static bool logs_short(const reduce_map_body *b, row_call *c) {
+  return reduce_map_short_of(b, c, (short_gradient){logs_add, logs_value, NULL, NULL, logs_plain});
+}
+static const reduce_map_body log_softmax_grad_body = {.setup = inverse_setup,
+                                                      .sums = logs_sums,
+                                                      .write = logs_out,
+                                                      .plain_sums = logs_plain_sums,
+                                                      .plain_write = logs_plain_out,
+                                                      .small = logs_short,
+                                                      .full = 1};
 REDUCE_MAP_KERNEL(log_softmax_grad)
 
 static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y,

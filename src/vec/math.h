@@ -21,6 +21,7 @@
 #define LOG2_E 0x1.715476p+0f
 #define LN2_HI 0x1.62e43p-1f
 #define LN2_LO -0x1.05c61p-29f
+#define EXP_NORMAL_FROM -0x1.5d589ep+6f /* the least x whose e^x is a normal number: all were tried */
 static const real exp_coefficients[] = {
     0x1.6a48bcp-10f, 0x1.123998p-7f, 0x1.5558b4p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1, 1};
 #else
@@ -73,11 +74,17 @@ SMI vreal v_exp(vreal x) {
 }
 
 /* The same for x <= 0, whose powers of two are all in range: down to one less than MIN_EXP, where p
- * decides. */
-SMI vreal v_exp_down(vreal x) {
-  vreal k, p = v_exp_pair(x, &k), y = v_flush(v_scale_near(p, k), k, v_set1(MIN_EXP - 1));
-  return v_select(v_eq(x, x), v_flush(y, y, v_set1(R_TINY)), v_set1(r_nan()));
+ * decides. Any NaN for NaN. */
+SMI vreal exp_down(vreal x) {
+  vreal k, p = v_exp_pair(x, &k), y = v_scale_near(p, k);
+#if SMX_REAL == 32
+  return v_flush(y, x, v_set1(EXP_NORMAL_FROM));
+#else
+  y = v_flush(y, k, v_set1(MIN_EXP - 1));
+  return v_flush(y, y, v_set1(R_TINY));
+#endif
 }
+SMI vreal v_exp_down(vreal x) { return v_select(v_eq(x, x), exp_down(x), v_set1(r_nan())); }
 
 /* e^x - 1 for 0 <= x < 80, with full relative accuracy at 0: 2^k (e^t - 1) + (2^k - 1). */
 SMI vreal v_expm1_pos(vreal x) {

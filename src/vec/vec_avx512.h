@@ -72,10 +72,12 @@ SMI vreal v_flush(vreal y, vreal x, vreal limit) { return V(maskz_mov)(M(cmp)(x,
 /* Zeros and subnormal numbers become +0. */
 #if SMX_REAL == 32
 SMI vreal v_flush_tiny(vreal x) {
-  return _mm512_maskz_mov_ps((__mmask16)~_mm512_fpclass_ps_mask(x, 0x26), x);
+  return _mm512_mask_mov_ps(x, _mm512_fpclass_ps_mask(x, 0x26), _mm512_setzero_ps());
 }
 #else
-SMI vreal v_flush_tiny(vreal x) { return _mm512_maskz_mov_pd((__mmask8)~_mm512_fpclass_pd_mask(x, 0x26), x); }
+SMI vreal v_flush_tiny(vreal x) {
+  return _mm512_mask_mov_pd(x, _mm512_fpclass_pd_mask(x, 0x26), _mm512_setzero_pd());
+}
 #endif
 #define V_FLUSH_TINY
 SMI vreal v_scale_near(vreal p, vreal d) { return V(scalef)(p, d); }
