@@ -53,10 +53,10 @@ SMI void short_values(const row_call *c, size_t row, const consts *with, real su
   if (i < s.n) put_first(&s, i, (int)(s.n - i), value(&s, &k, &r, i, (int)(s.n - i)));
 }
 
-/* ---- rows whose sum is modest, without spans, which cost more than the arithmetic of 16 elements ---- */
+/* ---- rows of a modest sum, without spans, which cost more than arithmetic of 16 elements ---- */
 
 /* What is added and written of an element. odd: what must sum to 0, or the row needs the rules;
- * NULL = nothing. heavy: values take many steps, so that memory need not wait while they are made. */
+ * NULL = nothing. heavy: values take many steps, during which memory can be fetched. */
 typedef struct plain_gradient {
   vreal (*add)(vreal y, vreal dy, vreal acc);
   vreal (*value)(vreal y, vreal dy, vreal sum);
@@ -118,9 +118,9 @@ SMI bool plain_holds(const plain_gradient g, vreal sums, vreal odd) {
 }
 
 /* Rows from `row` on up to one that needs the rules: how many. Rows of a fixed length go four at a
- * time, for their folds; of longer ones each is summed and written before the next is read: of four,
- * the memory waits while values are made, which takes up to a third more from beyond the nearest
- * caches. */
+ * time, for their folds; of longer ones each is summed and written before the next is read: of
+ * four, the memory waits while values are made, which takes up to a third more from beyond the
+ * nearest caches. */
 SMI size_t plain_rows(const row_call *c, size_t row, const plain_gradient g, const plain_length L,
                       const bool stream) {
   const ptrdiff_t y_step = c->src_step[SRC_Y], dy_step = c->src_step[SRC_DY], to_step = c->dst_step[0];
@@ -167,8 +167,8 @@ enum { PLAIN_FIXED_MOST = 4 };
 #else
 enum { PLAIN_FIXED_MOST = 3 };
 #endif
-/* name(c, row): plain_rows() of rows of at most a page. name_sums, name_out: reduce_map_body.plain_sums
- * and .plain_write. */
+/* name(c, row): plain_rows() of rows of at most a page. name_sums, name_out: as
+ * reduce_map_body.plain_sums and .plain_write. */
 #define PLAIN_GRADIENT(name, gradient) \
   SMI void name##_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt, \
                       reduce_map_acc *acc) { \
@@ -189,13 +189,12 @@ enum { PLAIN_FIXED_MOST = 3 };
   PLAIN_ROWS(name##_whole_streamed, gradient, ((const plain_length){VPB, false, true}), true) \
   PLAIN_ROWS(name##_any, gradient, ((const plain_length){VPB, false, false}), false) \
   static size_t name(const row_call *c, size_t row) { \
-    static size_t (*const of[2][5])(const row_call *, \
-                                    size_t) = {{name##_1, name##_2, name##_3, name##_4, name##_whole}, \
-                                               {name##_1_streamed, name##_2_streamed, name##_3_streamed, \
-                                                name##_4_streamed, name##_whole_streamed}}; \
-    const size_t vectors = c->n / LANES; \
-    return c->n % LANES ? name##_any(c, row) \
-                        : of[c->writing != WRITE_CACHED][vectors <= PLAIN_FIXED_MOST ? vectors - 1 : 4](c, row); \
+    static size_t (*const cached[])(const row_call *, size_t) = {name##_1, name##_2, name##_3, name##_4, \
+                                                                 name##_whole}; \
+    static size_t (*const streamed[])(const row_call *, size_t) = { \
+        name##_1_streamed, name##_2_streamed, name##_3_streamed, name##_4_streamed, name##_whole_streamed}; \
+    const size_t vectors = c->n / LANES, which = vectors <= PLAIN_FIXED_MOST ? vectors - 1 : 4; \
+    return c->n % LANES ? name##_any(c, row) : (c->writing ? streamed : cached)[which](c, row); \
   }
 
 /* Whether rows are written to the cache, or with streaming stores by a processor that reads fastest
@@ -210,7 +209,8 @@ SMI bool plain_short_fits(const row_call *c) {
 typedef struct short_gradient {
   reduce_map_add_fn *add;
   reduce_map_value_fn *value;
-  /* as reduce_map_body.plain_sums and .plain_write, for rows that plain_short_fits() refuses; or NULL */
+  /* as reduce_map_body.plain_sums and .plain_write, for rows that plain_short_fits() refuses; or
+   * NULL */
   reduce_map_add_fn *plain_add;
   reduce_map_value_fn *plain_value;
   size_t (*plain)(const row_call *c, size_t row); /* of PLAIN_GRADIENT, or NULL */
