@@ -58,12 +58,12 @@ static inline row_writing writing_for(size_t bytes) {
 
 /* So many bytes of a gradient that reads two tensors of its size, in terms of an output that reads
  * one: on an AMD processor what the call touches counts (Zen 4, softmax_backward, ordinary and
- * streaming stores: 4096 x 256 the same, 6144 x 256 0.167 and 0.142 ns an element, 2048 x 1024 0.258
- * and 0.196). */
+ * streaming stores: 4096 x 256 the same, 6144 x 256 0.167 and 0.142 ns an element, 2048 x 1024
+ * 0.258 and 0.196). */
 static inline size_t gradient_bytes(size_t bytes) { return fetches_straight() ? bytes / 2 * 3 : bytes; }
 
-/* The longest rows of a gradient of which the next is prefetched while one is written (Zen 4, 64 rows
- * of 151936, log_softmax: 0.58 and 0.70 ns an element without, softmax the same). */
+/* The longest rows of a gradient of which the next is prefetched while one is written (Zen 4, 64 x
+ * 151936, log_softmax: 0.58 and 0.70 ns an element without, softmax the same). */
 static inline size_t ahead_most(void) { return fetches_straight() ? 262144 : 65536; }
 
 /* Whether the input that is summed while such an output is written is prefetched in address order.
