@@ -62,9 +62,9 @@ static inline row_writing writing_for(size_t bytes) {
  * 0.258 and 0.196). */
 static inline size_t gradient_bytes(size_t bytes) { return fetches_straight() ? bytes / 2 * 3 : bytes; }
 
-/* The longest rows of a gradient of which the next is prefetched while one is written (Zen 4, 64 x
- * 151936, log_softmax: 0.58 and 0.70 ns an element without, softmax the same). */
-static inline size_t ahead_most(void) { return fetches_straight() ? 262144 : 65536; }
+/* The longest rows of a gradient of which the next is prefetched while one is written. heavy: of
+ * many steps (Zen 4, 64 x 151936, with and without: log_softmax 0.53, 0.65; softmax 0.62, 0.57). */
+static inline size_t ahead_most(bool heavy) { return heavy && fetches_straight() ? 262144 : 65536; }
 
 /* Whether the input that is summed while such an output is written is prefetched in address order.
  * On a later Xeon that is faster with prefetched stores (Granite Rapids, 128 x 32768 0.38 and

@@ -253,7 +253,7 @@ static bool reduce_map_modest_row(const reduce_map_body *b, const row_call *c, c
   r.sum = sum;
   /* From the end: what was read last is still in the caches. Of rows longer than those what is
    * written next is prefetched. */
-  const bool fits = s->n <= ahead_most();
+  const bool fits = s->n <= 32 * GROUP;
   const size_t piece = fits ? PAGE : GROUP;
   span to = *s;
   if (!fits && s->stream == WRITE_STREAMING && fetches_straight()) to.ahead = -(ptrdiff_t)GROUP;
@@ -296,7 +296,7 @@ void reduce_map_rows(const reduce_map_body *b, const row_kernel *kernel, row_cal
   span s = span_of(c, 0);
   for (size_t row = 0; row < c->rows; row++, span_next(c, &s)) {
     real *const store = !b->keep ? NULL : !c->writing ? s.dst[0] : c->n <= GROUP ? c->terms : NULL;
-    s.stream = reduce_map_streams(c, &s), s.ahead = reduce_map_ahead(c, row, 1);
+    s.stream = reduce_map_streams(c, &s), s.ahead = reduce_map_ahead(c, row, 1, b->heavy);
     if (reduce_map_modest_row(b, c, &s) || (c->n <= 16 * GROUP && reduce_map_plain_row(b, c, &s, store)))
       continue;
     run_row(kernel, c, row);

@@ -54,6 +54,7 @@ struct reduce_map_body {
   bool max;      /* needs the minmax pass; a row without a maximum is empty */
   bool gradient; /* empty rows get 0 whatever the policy */
   bool bounded;  /* +inf is a value like others */
+  bool heavy;    /* values of plain_write take many steps */
   bool (*small)(const reduce_map_body *b, row_call *c); /* all rows, if they are short enough; NULL = never */
 };
 
@@ -116,12 +117,12 @@ SMI row_writing reduce_map_streams(const row_call *c, const span *s) {
 }
 
 /* The prefetch distance while a row of a gradient is written with streaming stores: so many rows,
- * if they are contiguous and no longer than
- * ahead_most(). */
-SMI ptrdiff_t reduce_map_ahead(const row_call *c, size_t row, size_t rows) {
+ * if they are contiguous and not too long (ahead_most). */
+SMI ptrdiff_t reduce_map_ahead(const row_call *c, size_t row, size_t rows, bool heavy) {
   const ptrdiff_t n = (ptrdiff_t)c->n;
   const bool follows = c->src[SRC_Y] && c->src_step[SRC_Y] == n && c->src[SRC_DY] && c->src_step[SRC_DY] == n;
-  return c->writing && follows && c->n <= ahead_most() && row + 2 * rows <= c->rows ? (ptrdiff_t)rows * n : 0;
+  return c->writing && follows && c->n <= ahead_most(heavy) && row + 2 * rows <= c->rows ? (ptrdiff_t)rows * n
+                                                                                         : 0;
 }
 
 /* ---- loops over a group, around what an operator adds and writes ---- */

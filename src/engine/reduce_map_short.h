@@ -232,7 +232,7 @@ SMI bool reduce_map_short_of(const reduce_map_body *b, row_call *c, const short_
     for (size_t a = rows; a < ROW_BATCH && rows > 1; a++) v_store(fold[a], v_load(fold[0]));
     if (rows == 1) sum[0] = v_hsum(v_load(fold[0]));
     else v_store(sum, v_hsums(v_load(fold[0]), v_load(fold[1]), v_load(fold[2]), v_load(fold[3])));
-    const ptrdiff_t ahead = reduce_map_ahead(c, row, ROW_BATCH);
+    const ptrdiff_t ahead = reduce_map_ahead(c, row, ROW_BATCH, false);
     for (size_t a = 0; a < rows; a++) {
       const real of_row = sum[a * QUARTER_LANES];
       if (plain && reduce_map_modest(&k, (double)of_row))

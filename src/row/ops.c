@@ -245,7 +245,8 @@ static const reduce_map_body log_softmax_grad_body = {.setup = inverse_setup,
                                                       .plain_sums = logs_plain_sums,
                                                       .plain_write = logs_plain_out,
                                                       .small = logs_short,
-                                                      .full = 1};
+                                                      .full = 1,
+                                                      .heavy = true};
 REDUCE_MAP_KERNEL(log_softmax_grad)
 
 static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y,
