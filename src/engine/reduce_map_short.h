@@ -107,7 +107,13 @@ SMI void plain_values(const plain_gradient g, const real *y, const real *dy, siz
     if (stream) v_stream(to + (i), value); \
     else put(to, i, cnt, value); \
   }
-  EACH_PLAIN(n, L, STEP)
+#define HEAVY(u, i, cnt) STEP(u, i, L.whole ? LANES : cnt)
+  if (g.heavy) { /* many steps: one copy, which overlaps with itself */
+    FOR_EACH_VECTOR_STRAIGHT_COMPACT(0, n, HEAVY)
+  } else {
+    EACH_PLAIN(n, L, STEP)
+  }
+#undef HEAVY
 #undef STEP
 }
 #undef EACH_PLAIN
@@ -157,15 +163,18 @@ SMI size_t plain_rows(const row_call *c, size_t row, const plain_gradient g, con
   static __attribute__((noinline)) size_t name(const row_call *c, size_t row) { \
     return plain_rows(c, row, gradient, length, stream); \
   }
-#define PLAIN_FIXED(name, gradient, V) \
-  PLAIN_ROWS(name##_##V, gradient, ((const plain_length){V, true, true}), false) \
-  PLAIN_ROWS(name##_##V##_streamed, gradient, ((const plain_length){V, true, true}), true)
+#define PLAIN_FIXED(name, gradient, V, stream) \
+  PLAIN_ROWS(name, gradient, ((const plain_length){V, true, true}), stream)
 /* The longest rows that go four at a time (Zen 4, 4096 x 64, four and one: AVX-512 0.83 and 0.85 of
  * PyTorch's time, AVX2 1.08 and 0.96). */
 #if defined(__AVX512F__) && !defined(V_PORTABLE)
 enum { PLAIN_FIXED_MOST = 4 };
+#define PLAIN_FOUR(name, gradient) PLAIN_FIXED(name##_4, gradient, 4, false)
+#define PLAIN_AT_FOUR(name) name##_4
 #else
 enum { PLAIN_FIXED_MOST = 3 };
+#define PLAIN_FOUR(name, gradient)
+#define PLAIN_AT_FOUR(name) name##_whole
 #endif
 /* name(c, row): plain_rows() of rows of at most a page. name_sums, name_out: as
  * reduce_map_body.plain_sums and .plain_write. */
@@ -181,18 +190,21 @@ enum { PLAIN_FIXED_MOST = 3 };
   } \
   REDUCE_MAP_PLAIN_SUMS(name##_sums, name##_add) \
   REDUCE_MAP_VALUES_FUSED(name##_out, name##_value) \
-  PLAIN_FIXED(name, gradient, 1) \
-  PLAIN_FIXED(name, gradient, 2) \
-  PLAIN_FIXED(name, gradient, 3) \
-  PLAIN_FIXED(name, gradient, 4) \
+  PLAIN_FIXED(name##_1, gradient, 1, false) \
+  PLAIN_FIXED(name##_2, gradient, 2, false) \
+  PLAIN_FIXED(name##_3, gradient, 3, false) \
+  PLAIN_FOUR(name, gradient) \
+  PLAIN_FIXED(name##_1_streamed, gradient, 1, true) \
+  PLAIN_FIXED(name##_2_streamed, gradient, 2, true) \
   PLAIN_ROWS(name##_whole, gradient, ((const plain_length){VPB, false, true}), false) \
   PLAIN_ROWS(name##_whole_streamed, gradient, ((const plain_length){VPB, false, true}), true) \
   PLAIN_ROWS(name##_any, gradient, ((const plain_length){VPB, false, false}), false) \
   static size_t name(const row_call *c, size_t row) { \
-    static size_t (*const cached[])(const row_call *, size_t) = {name##_1, name##_2, name##_3, name##_4, \
-                                                                 name##_whole}; \
+    static size_t (*const cached[])(const row_call *, size_t) = {name##_1, name##_2, name##_3, \
+                                                                 PLAIN_AT_FOUR(name), name##_whole}; \
     static size_t (*const streamed[])(const row_call *, size_t) = { \
-        name##_1_streamed, name##_2_streamed, name##_3_streamed, name##_4_streamed, name##_whole_streamed}; \
+        name##_1_streamed, name##_2_streamed, name##_whole_streamed, name##_whole_streamed, \
+        name##_whole_streamed}; \
     const size_t vectors = c->n / LANES, which = vectors <= PLAIN_FIXED_MOST ? vectors - 1 : 4; \
     return c->n % LANES ? name##_any(c, row) : (c->writing ? streamed : cached)[which](c, row); \
   }
