@@ -50,7 +50,8 @@ SMI void half_stored(half_type type, const exp_write *w, size_t i, size_t n) {
   else half_write_of(type, w, stored_value, i, n);
 }
 
-/* ---- scores and loops of each storage type ---- */
+/* ---- scores and loops of each storage type; those that weights are made of need no rule for +inf,
+ * as a row with it takes another way ---- */
 
 EXP_PAGE(f16, f16_score, false)
 #define EXP_LOOPS_NAME f16
@@ -59,8 +60,11 @@ EXP_PAGE(f16, f16_score, false)
 #define EXP_LOOPS_HALF 1
 #include "exp_loops.tmpl.h"
 const exp_scores f16_scores = {f16_page, &f16_loops, .half = true};
+SMI score f16_plain_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  return (score){shifted_by(f16_score(s, k, NULL, i, cnt).h, shift), v_set1(0)};
+}
 SMI vreal f16_weight(const exp_write *w, size_t i, int cnt) {
-  return exp_weight_again(w, f16_score, false, i, cnt);
+  return exp_weight_again(w, f16_plain_score, false, i, cnt);
 }
 
 EXP_PAGE(bf16, bf16_score, false)
@@ -70,8 +74,11 @@ EXP_PAGE(bf16, bf16_score, false)
 #define EXP_LOOPS_HALF 1
 #include "exp_loops.tmpl.h"
 const exp_scores bf16_scores = {bf16_page, &bf16_loops, .half = true};
+SMI score bf16_plain_score(const span *s, const consts *k, const real *shift, size_t i, int cnt) {
+  return (score){shifted_by(bf16_score(s, k, NULL, i, cnt).h, shift), v_set1(0)};
+}
 SMI vreal bf16_weight(const exp_write *w, size_t i, int cnt) {
-  return exp_weight_again(w, bf16_score, false, i, cnt);
+  return exp_weight_again(w, bf16_plain_score, false, i, cnt);
 }
 
 NOINLINE void f16_weights(const exp_write *w, size_t i, size_t n) {

@@ -199,15 +199,15 @@ NOINLINE size_t exp_ordinary_rows(const exp_body *b, const row_call *c, const ex
   return r;
 }
 
-/* Rows of f16 or bf16, from which one number is made: each is read once, with a running
- * reference. */
+/* Rows of f16 or bf16, from which one number is made: each is read once, with a running reference.
+ * Functions of their own: other rows need the stack. */
 NOINLINE bool exp_half_row(const exp_body *b, const row_call *c) {
   const span s = span_of(c, 0);
   const consts k = b->setup(c, &s);
   exp_output out = exp_output_none(WRITE_CACHED, sizeof(real));
   return c->n <= DEFERRED_GROUPS * GROUP && exp_deferred_row(b, c, &s, &k, NULL, NULL, &out);
 }
-static void exp_half_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
+NOINLINE void exp_half_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   for (size_t r = 0; r < c->rows; r++) {
     const row_call row = row_at(c, r);
     if (!exp_half_row(b, &row)) run_row(kernel, c, r);

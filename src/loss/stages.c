@@ -145,9 +145,10 @@ static void loss_begin(const loss_body *b, const row_call *c, row_state *st, boo
 void loss_target_inputs(const loss_body *b, const loss_row *r, double *target_inputs) {
   const span *s = &r->on[STUDENT];
   const size_t i = (size_t)(r->target - (int64_t)s->origin);
+  const uint32_t along = b->logit_at ? b->along & ~1u : b->along;
   for (int p = 0; p < SMX_MAX_PORTS; p++)
-    if (b->along >> p & 1 && s->src[p])
-      target_inputs[p] = (double)(p == 0 && b->logit_at ? b->logit_at(s, i) : s->src[p][i]);
+    if (along >> p & 1 && s->src[p]) target_inputs[p] = (double)s->src[p][i];
+  if (b->logit_at) target_inputs[0] = (double)b->logit_at(s, i);
 }
 
 /* The sums of a side; sums of other stages, and gradients; the inputs at the target. Each is a
@@ -493,14 +494,15 @@ NOINLINE size_t loss_deferred_rows(const loss_body *b, row_call *c, bool backwar
 }
 
 /* Rows of f16 or bf16 (row_call.half), one by one, because their step is that of such elements.
- * Each is taken as a row from memory, without a gradient. */
+ * Each is taken as a row from memory, without a gradient. Functions of their own: other rows need
+ * the stack. */
 NOINLINE bool loss_half_row(const loss_body *b, const row_call *c) {
   loss_output out;
   loss_row r = {.q = c->params, .n = c->n};
   out.deferred = deferred_store_none(WRITE_CACHED, sizeof(real));
   return c->n <= DEFERRED_GROUPS * GROUP && loss_cached_row(b, c, &r, 0, NULL, 0, 0, &out);
 }
-static void loss_half_rows(const loss_body *b, const row_kernel *kernel, row_call *c) {
+NOINLINE void loss_half_rows(const loss_body *b, const row_kernel *kernel, row_call *c) {
   for (size_t row = 0; row < c->rows; row++) {
     const row_call one = row_at(c, row);
     if (!loss_half_row(b, &one)) run_row(kernel, c, row);
