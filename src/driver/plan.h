@@ -31,7 +31,6 @@ static inline void smx_begin_call(row_call *c, size_t rows, size_t n) {
   memset(c->dst_step, 0, sizeof c->dst_step);
   c->inputs = c->outputs = 0;
   c->origin = c->start = 0;
-  c->half = false;
   c->params = NULL;
   c->share = c->share_other = 1;
   c->on_empty = SMX_EMPTY_ZERO, c->on_inf = SMX_INF_NAN;

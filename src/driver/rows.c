@@ -464,7 +464,7 @@ static void leave_half(job *j) {
     if (q->present && q->full && !q->direct) return;
   }
   const row_kernel *const kernel = forms->from_half(&j->call, x->store);
-  if (kernel) j->kernel = kernel, j->call.half = x->direct = true;
+  if (kernel) j->kernel = kernel, x->direct = true;
 }
 
 static bool writes(const job *j) {

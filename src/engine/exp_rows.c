@@ -209,8 +209,8 @@ NOINLINE bool exp_half_row(const exp_body *b, const row_call *c) {
 }
 NOINLINE void exp_half_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   for (size_t r = 0; r < c->rows; r++) {
-    const row_call row = row_at(c, r);
-    if (!exp_half_row(b, &row)) run_row(kernel, c, r);
+    const row_call row = row_half_at(c, r);
+    if (!exp_half_row(b, &row)) run_half_row(kernel, c, r);
   }
 }
 
@@ -222,7 +222,7 @@ void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
     run_rows(kernel, c);
     return;
   }
-  if (c->half) {
+  if (b->scores->half) {
     exp_half_rows(b, kernel, c);
     return;
   }

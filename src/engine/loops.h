@@ -182,10 +182,15 @@ enum { RUN = 8 }; /* groups in a run: their parts are on the stack */
 #define row_at SMX_FN(row_at)
 #define run_row SMX_FN(run_row)
 #define run_rows SMX_FN(run_rows)
+#define row_half_at SMX_FN(row_half_at)
+#define run_half_row SMX_FN(run_half_row)
 void run_pass(const row_kernel *k, row_call *row, row_state *st);
 bool run_program(const row_kernel *k, row_call *row);
 row_call row_at(const row_call *c, size_t r);
 void run_row(const row_kernel *k, row_call *c, size_t r);
+/* The same where input 0 is of f16 or bf16, its step in such elements (row_forms.from_half). */
+row_call row_half_at(const row_call *c, size_t r);
+void run_half_row(const row_kernel *k, row_call *c, size_t r);
 void run_rows(const row_kernel *k, row_call *c); /* for row_engine.rows, where there is no faster path */
 
 /* An operator with a row program of its own. rows NULL: run_rows. Without a pass, it has rows only:

@@ -32,7 +32,6 @@ row_call row_at(const row_call *c, size_t r) {
     row.src[p] = c->src[p] ? (const real *)c->src[p] + (ptrdiff_t)r * c->src_step[p] : NULL;
   for (int p = 0; p < ROW_DST; p++)
     row.dst[p] = c->dst[p] ? (real *)c->dst[p] + (ptrdiff_t)r * c->dst_step[p] : NULL;
-  if (c->half) row.src[0] = (const uint16_t *)c->src[0] + (ptrdiff_t)r * c->src_step[0];
   return row;
 }
 
@@ -42,6 +41,16 @@ static void note_empty(row_call *c, size_t r) {
 
 void run_row(const row_kernel *k, row_call *c, size_t r) {
   row_call row = row_at(c, r);
+  if (run_program(k, &row) && c->on_empty == SMX_EMPTY_ERROR) note_empty(c, r);
+}
+
+row_call row_half_at(const row_call *c, size_t r) {
+  row_call row = row_at(c, r);
+  row.src[0] = (const uint16_t *)c->src[0] + (ptrdiff_t)r * c->src_step[0];
+  return row;
+}
+void run_half_row(const row_kernel *k, row_call *c, size_t r) {
+  row_call row = row_half_at(c, r);
   if (run_program(k, &row) && c->on_empty == SMX_EMPTY_ERROR) note_empty(c, r);
 }
 

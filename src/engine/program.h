@@ -67,7 +67,6 @@ typedef struct row_call {
   ptrdiff_t src_step[ROW_SRC], dst_step[ROW_DST]; /* from row to row, in elements of the real type */
   /* pass() covers elements start .. start + count - 1; start is a multiple of ROW_GROUP */
   size_t origin, start, count;
-  bool half; /* src[0] is of f16 or bf16, and its step in these elements: a kernel of row_kernel.from_half */
   const double *params;
   double share;       /* the factor of a gradient that is an output: its row's part in the reduced loss */
   double share_other; /* the same of rows of another set, which a mean takes apart */
@@ -271,7 +270,8 @@ typedef struct row_forms {
    * written. half_takes: whether it is for these parameters. */
   size_t (*half)(const half_rows *h);
   bool (*half_takes)(const double *params);
-  /* The kernel that takes rows of f16 or bf16 as input 0 as they are (row_call.half); NULL: not
+  /* The kernel that takes rows of f16 or bf16 as input 0 as they are, whose step is in
+   * such elements; NULL: not
    * with this call. */
   const row_kernel *(*from_half)(const row_call *c, row_store type);
 } row_forms;

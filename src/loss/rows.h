@@ -98,7 +98,7 @@ struct loss_body {
   int target, teacher; /* ports, or 0 */
   /* the target's scores, where the sides leave the target out; NULL = those of the side */
   const exp_scores *target_scores;
-  /* the logit of an element, where input 0 is of f16 or bf16 (row_call.half); else NULL */
+  /* the logit of an element, where input 0 is of f16 or bf16; else NULL */
   real (*logit_at)(const span *s, size_t i);
 };
 

@@ -493,9 +493,9 @@ NOINLINE size_t loss_deferred_rows(const loss_body *b, row_call *c, bool backwar
   return row;
 }
 
-/* Rows of f16 or bf16 (row_call.half), one by one, because their step is that of such elements.
- * Each is taken as a row from memory, without a gradient. Functions of their own: other rows need
- * the stack. */
+/* Rows of f16 or bf16 (loss_body.logit_at), one by one, because their step is that of such
+ * elements. Each is taken as a row from memory, without a gradient. Functions of their own: other
+ * rows need the stack. */
 NOINLINE bool loss_half_row(const loss_body *b, const row_call *c) {
   loss_output out;
   loss_row r = {.q = c->params, .n = c->n};
@@ -504,13 +504,13 @@ NOINLINE bool loss_half_row(const loss_body *b, const row_call *c) {
 }
 NOINLINE void loss_half_rows(const loss_body *b, const row_kernel *kernel, row_call *c) {
   for (size_t row = 0; row < c->rows; row++) {
-    const row_call one = row_at(c, row);
-    if (!loss_half_row(b, &one)) run_row(kernel, c, row);
+    const row_call one = row_half_at(c, row);
+    if (!loss_half_row(b, &one)) run_half_row(kernel, c, row);
   }
 }
 
 static void loss_rows(const loss_body *b, const row_kernel *kernel, row_call *c, bool backward) {
-  if (c->half) {
+  if (b->logit_at) {
     loss_half_rows(b, kernel, c);
     return;
   }
