@@ -78,6 +78,12 @@ SMI void deferred_store_rest(deferred_store *deferred) { deferred_store_until(de
 
 typedef struct exp_scores exp_scores;
 
+/* The scores of a short row, formed once for its maximum, the place of that, and its sum. */
+enum { KEPT = 4096 / sizeof(real) };
+typedef struct row_scores {
+  real h[KEPT] __attribute__((aligned(64))), l[KEPT] __attribute__((aligned(64)));
+} row_scores;
+
 /* The arguments of a sum over one group. */
 typedef struct exp_sum {
   const exp_scores *f;
@@ -95,6 +101,7 @@ typedef struct exp_sum {
   real *lanes;              /* where sum_watch and sum_low store their lanes, or NULL */
   const exp_row *r;         /* for moments */
   deferred_store *deferred; /* for sum_deferred: the outputs written meanwhile */
+  const row_scores *kept;   /* for exp_kept_sum */
 } exp_sum;
 
 /* The arguments of a write over one group. */
@@ -201,16 +208,24 @@ SMI vreal exp_weight(vreal e, const exp_row *r, bool may_be_one) {
 
 /* ---- what an operator says of its scores, weights and moments ---- */
 
+/* The element of the vector behind vector j of such a page. */
+SMI size_t page_next(size_t i, size_t j, size_t step) {
+  return i + ((j + LANES) % BLOCK ? LANES : step - (BLOCK - LANES));
+}
 SMI void exp_page_of(score_fn *f, bool low, const span *on, const consts *with, const real *shift,
                      size_t first, size_t step, size_t n, real *h, real *l) {
   const span s = *on;
   const consts k = *with;
-#pragma GCC unroll 1
-  for (size_t j = 0; j < n; j += LANES) {
-    const score x = score_at(f, &s, &k, shift, first + j / BLOCK * step + j % BLOCK, lanes_left(n - j));
-    v_store(h + j, x.h);
-    if (low) v_store(l + j, x.l);
+  size_t i = first;
+#define STEP(j, cnt) \
+  { \
+    const score x = score_at(f, &s, &k, shift, i, cnt); \
+    v_store(h + (j), x.h); \
+    if (low) v_store(l + (j), x.l); \
+    i = page_next(i, j, step); \
   }
+  FOR_EACH_LANES(n, STEP)
+#undef STEP
 }
 #define EXP_PAGE(name, score_name, low) \
   NOINLINE void name##_page(const span *s, const consts *k, const real *shift, size_t i, size_t step, \
@@ -232,14 +247,16 @@ SMI void exp_write_staged_of(const exp_write *to, exp_value_fn *value, size_t fi
   const consts k = *to->k;
   const exp_row r = *to->r;
   const exp_write q = {.s = &s, .k = &k, .r = &r, .weights = to->weights, .from = to->from};
+  const row_writing stream = to->stream;
   real *const y = s.dst[0];
-#pragma GCC unroll 1
-  for (size_t j = 0; j < n; j += LANES) {
-    const int cnt = lanes_left(n - j);
-    const vreal out = value(&q, first + j, cnt);
-    if (to->stream && cnt == LANES) put_uncached(y + first + j, out, to->stream);
-    else put(y, first + j, cnt, out);
+#define STEP(j, cnt) \
+  { \
+    const vreal out = value(&q, first + (j), cnt); \
+    if (stream && (cnt) == LANES) put_uncached(y + first + (j), out, stream); \
+    else put(y, first + (j), cnt, out); \
   }
+  FOR_EACH_LANES(n, STEP)
+#undef STEP
 }
 #define EXP_WRITE(name, value) \
   NOINLINE void name##_write(const exp_write *w, size_t i, size_t n) { \
@@ -253,9 +270,10 @@ typedef void exp_factors_fn(const exp_sum *w, const real *e, size_t first, size_
                             real *factors);
 SMI void exp_factors_of(const exp_sum *w, exp_factor *factor, const real *e, size_t first, size_t step,
                         size_t n, real *factors) {
-#pragma GCC unroll 1
-  for (size_t j = 0; j < n; j += LANES)
-    v_store(factors + j, factor(w, v_load(e + j), first + j / BLOCK * step + j % BLOCK, lanes_left(n - j)));
+  size_t i = first;
+#define STEP(j, cnt) v_store(factors + (j), factor(w, v_load(e + (j)), i, cnt)), i = page_next(i, j, step)
+  FOR_EACH_LANES(n, STEP)
+#undef STEP
 }
 #define EXP_MOMENT(name, by) \
   NOINLINE void name##_factors(const exp_sum *w, const real *e, size_t i, size_t step, size_t n, \
@@ -265,6 +283,12 @@ SMI void exp_factors_of(const exp_sum *w, exp_factor *factor, const real *e, siz
   static real name(exp_sum *w, size_t i, size_t n) { return exp_moment_staged(w, name##_factors, i, n); }
 
 /* ---- what is shared over scores (exp_stage.c) ---- */
+
+/* The terms of a vector of staged scores; l NULL: they have no low part. */
+SMI vreal stage_term(const real *h, const real *l, real scale_exp) {
+  vreal d;
+  return exp_term((score){v_load(h), l ? v_load(l) : v_set1(0)}, true, scale_exp, &d);
+}
 
 /* Elements: 2 KB, which is a block of each page, or of every second page; one block where vectors
  * are arrays, because those take stack too. */
@@ -277,6 +301,10 @@ enum { STAGE = 2048 / sizeof(real) };
 #define exp_write_staged SMX_FN(exp_write_staged)
 #define exp_moment_staged SMX_FN(exp_moment_staged)
 #define exp_score_one SMX_FN(exp_score_one)
+#define exp_keeps SMX_FN(exp_keeps)
+#define exp_kept_max SMX_FN(exp_kept_max)
+#define exp_kept_find SMX_FN(exp_kept_find)
+#define exp_kept_sum SMX_FN(exp_kept_sum)
 #define exp_count SMX_FN(exp_count)
 #define exp_inf_policy SMX_FN(exp_inf_policy)
 #define exp_weights SMX_FN(exp_weights)
@@ -286,6 +314,12 @@ real exp_moment_staged(exp_sum *w, exp_factors_fn *factors, size_t i, size_t n);
 /* The score of one element. */
 void exp_score_one(const exp_scores *f, const span *s, const consts *k, real shift, size_t i, real *h,
                    real *l);
+/* Whether scores of rows of n elements are kept; forms them all and returns the largest; its
+ * offset, or n; the sum, as sum_keep, whose store may be NULL. */
+bool exp_keeps(const exp_scores *f, size_t n);
+real exp_kept_max(const exp_scores *f, const span *s, const consts *k, size_t n, row_scores *kept);
+size_t exp_kept_find(const row_scores *kept, size_t n, real value);
+real exp_kept_sum(exp_sum *w, size_t i, size_t n);
 void exp_count(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n, double *inf,
                double *valid, bool *nan);
 /* dst[0] = score is +inf ? share : none. */
@@ -461,9 +495,9 @@ void exp_output_of(exp_output *out, const exp_scores *f, const span *s, const co
                    const real *stored, exp_write_fn *write);
 /* A row in the caches whose maximum is known: terms, sum, output. Terms are kept in `store` (the
  * output or a scratch row), or computed twice. Returns false, with nothing written, when the row
- * needs a rule (NaN, infinities, nothing valid). */
+ * needs a rule (NaN, infinities, nothing valid). kept: its scores, or NULL. */
 bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, row_writing writing,
-                    real *store, ptrdiff_t prefetch);
+                    real *store, ptrdiff_t prefetch, const row_scores *kept);
 /* Where the terms of row r are kept: the places of the last row and the one before it alternate, as
  * long as the second-level cache holds both. */
 real *exp_place(const row_call *c, size_t r);

@@ -15,7 +15,8 @@ enum {
   SUM_SHIFT = 16,
   SUM_AHEAD = 32,
   SUM_HALF = 64, /* src[0] is of 16 bits */
-  SUM_DEFERRED = 128
+  SUM_DEFERRED = 128,
+  SUM_KEPT = 256 /* of kept scores: the terms are stored if there is a place */
 };
 /* One vector of a group's sum. The loop around it declares q, s, acc, max, low, next, odd. */
 #define EXP_SUM_STEP(score_of_it, low_part, does, bytes, u, i, cnt) \
@@ -38,7 +39,8 @@ enum {
     } \
     if (does & SUM_LOW) low = v_min(v_select(v_lt(d, v_set1(MIN_EXP)), v_set1(R_INF), x.h), low); \
     if (does & SUM_AHEAD) v_prefetch((const char *)(s.src[0] + (i)) + q.prefetch); \
-    if ((does & SUM_STORE) && (q.store || !(does & (SUM_WATCH | SUM_LOW)))) put(q.store, i, cnt, e); \
+    if ((does & SUM_STORE) && (q.store || !(does & (SUM_WATCH | SUM_LOW | SUM_KEPT)))) \
+      put(q.store, i, cnt, e); \
     if ((does & SUM_SKIP) && q.skip - (i) < LANES) \
       e = v_select(v_eq(v_iota(), v_set1((real)(q.skip - (i)))), v_set1(0), e); \
     if ((does & SUM_DEFERRED) && u == VPB - 1 && (odd = !odd)) \

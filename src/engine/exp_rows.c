@@ -43,7 +43,7 @@ static void exp_finish(const exp_body *b, const span *s, const consts *k, const 
 }
 
 bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max, row_writing writing,
-                    real *store, ptrdiff_t prefetch) {
+                    real *store, ptrdiff_t prefetch, const row_scores *kept) {
   const size_t n = s->n;
   real sink = b->extra ? b->extra(s, k) : -R_INF, top = sink > max ? sink : max;
   if (!in_range(max) || !in_range(top) || sink != sink) return false;
@@ -54,13 +54,14 @@ bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max,
                .skip = SIZE_MAX,
                .scale_exp = r.scale_exp,
                .store = store,
-               .prefetch = prefetch};
+               .prefetch = prefetch,
+               .kept = kept};
   if (b->sum_without_max) {
-    w.skip = b->scores->loops->find(b->scores, s, k, 0, 0, n, max);
+    w.skip = kept ? exp_kept_find(kept, n, max) : b->scores->loops->find(b->scores, s, k, 0, 0, n, max);
     if (b->scaled && w.skip < n) r.top_l = exp_low_part(b->scores, s, k, 0, w.skip);
   }
   double sum = 0;
-  exp_sum_fn *sum_of = store ? b->scores->loops->sum_store : b->scores->loops->sum;
+  exp_sum_fn *sum_of = kept ? exp_kept_sum : store ? b->scores->loops->sum_store : b->scores->loops->sum;
   for (size_t g = 0; g < n; g += GROUP) sum += (double)sum_of(&w, g, group_size(g, n));
   if (sum != sum) {
     fill(s->dst[0], b->kind == EXP_SCALAR ? 1 : n, r_nan());
@@ -145,8 +146,13 @@ bool exp_deferred_row(const exp_body *b, const row_call *c, const span *s, const
   return true;
 }
 
-static real exp_largest(const exp_body *b, const row_call *c, const span *s, consts *k) {
-  return b->row_max ? b->row_max(c, s, k) : exp_max(b->scores, s, k, 0, c->n);
+static real exp_largest(const exp_body *b, const row_call *c, const span *s, consts *k, row_scores *kept) {
+  if (!b->row_max) {
+    return kept ? exp_kept_max(b->scores, s, k, c->n, kept) : exp_max(b->scores, s, k, 0, c->n);
+  }
+  const real max = b->row_max(c, s, k); /* and the consts of the row, which its scores need */
+  if (kept) exp_kept_max(b->scores, s, k, c->n, kept);
+  return max;
 }
 
 /* How the rows of a call go. */
@@ -172,11 +178,12 @@ static exp_way exp_way_of(const exp_body *b, const row_call *c) {
 
 /* Computes rows from r on, up to one that needs a rule: returns which that is, or how many there
  * are. A function of its own: its stack is free again when the program runs that row. */
-NOINLINE size_t exp_ordinary_rows(const exp_body *b, const row_call *c, const exp_way *way, size_t r) {
+NOINLINE size_t exp_ordinary_rows(const exp_body *b, const row_call *c, const exp_way *way, size_t r,
+                                  row_scores *kept) {
   span s = span_of(c, r), next = s;
   consts k = b->setup(c, &s), next_k = k;
   exp_output out = exp_output_none(c->writing, sizeof(real));
-  real max = way->cached ? exp_largest(b, c, &s, &k) : 0;
+  real max = way->cached ? exp_largest(b, c, &s, &k, kept) : 0;
   for (; r < c->rows; r++, s = next, k = next_k) {
     real *store = !way->weights                            ? NULL
                   : way->scratched                         ? c->terms
@@ -190,13 +197,18 @@ NOINLINE size_t exp_ordinary_rows(const exp_body *b, const row_call *c, const ex
     }
     const bool done = way->deferred ? exp_deferred_row(b, c, &s, &k, way->weights ? exp_place(c, r) : NULL,
                                                        stored_write, &out)
-                                    : exp_cached_row(b, &s, &k, max, c->writing, store, ahead);
+                                    : exp_cached_row(b, &s, &k, max, c->writing, store, ahead, kept);
     if (!done) break;
     /* Not deferred: it only reads, while the stores of the row just written are still in flight. */
-    if (way->cached && more) max = exp_largest(b, c, &next, &next_k);
+    if (way->cached && more) max = exp_largest(b, c, &next, &next_k, kept);
   }
   deferred_store_rest(&out.deferred);
   return r;
+}
+
+NOINLINE size_t exp_kept_rows(const exp_body *b, const row_call *c, const exp_way *way, size_t r) {
+  row_scores kept;
+  return exp_ordinary_rows(b, c, way, r, &kept);
 }
 
 /* Rows of f16 or bf16, from which one number is made: each is read once, with a running reference.
@@ -228,8 +240,14 @@ void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   }
   if (c->rows == 0 || (b->small && c->plan == PLAN_AUTO && b->small(b, kernel, c))) return;
   const exp_way way = exp_way_of(b, c);
+  /* kept scores with low parts, and the stages of a write, are too much stack together */
+  const bool stores =
+                 way.weights && (way.scratched ? c->terms != NULL : way.plan == PLAN_CACHE && !c->writing),
+             room = !b->scores->low || stores || b->kind == EXP_SCALAR,
+             keeps = way.cached && room && exp_keeps(b->scores, c->n);
   for (size_t r = 0; r < c->rows; r++) {
-    if (way.cached || way.deferred) r = exp_ordinary_rows(b, c, &way, r);
+    if (keeps) r = exp_kept_rows(b, c, &way, r);
+    else if (way.cached || way.deferred) r = exp_ordinary_rows(b, c, &way, r, NULL);
     if (r < c->rows) run_row(kernel, c, r);
   }
   if (c->writing) v_stream_end();

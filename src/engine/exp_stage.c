@@ -49,35 +49,53 @@ SMI real staged_sum_of(exp_sum *w, int does, size_t first, size_t n, real *h, re
 
 /* ---- everything else ---- */
 
+/* Walks n elements a stage at a time: m of them, behind `at` others. */
+#define EACH_STAGE(at, m, n) \
+  for (size_t at = 0, m; m = (n)-at < STAGE ? (n)-at : STAGE, at < (n); at += STAGE)
 /* VISIT(j, i, cnt): vector j of the stage is elements i .. i + cnt - 1. */
 #define EACH_STAGED(f, s, k, shift, base, n, VISIT) \
-  for (size_t at_ = 0; at_ < (n); at_ += STAGE) { \
-    const size_t m_ = (n)-at_ < STAGE ? (n)-at_ : STAGE; \
+  EACH_STAGE(at_, m_, n) { \
     (f)->page(s, k, shift, (base) + at_, BLOCK, m_, z.h, z.l); \
     for (size_t j_ = 0; j_ < m_; j_ += LANES) VISIT(j_, (base) + at_ + j_, lanes_left(m_ - j_)) \
   }
 
+SMI void max_of_stage(const real *h, size_t n, vreal *max) {
+#define STEP(u, j, cnt) max[u] = v_max(v_load(h + (j)), max[u])
+  for (size_t i = 0; i < n; i += BLOCK) FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, i, n - i, STEP)
+#undef STEP
+}
+SMI real max_of_lanes(vreal *max) {
+  UNROLL_BLOCK for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
+  return v_hmax(max[0]);
+}
 static real staged_max(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n) {
   stage z;
   vreal max[VPB];
-  for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
-#define VISIT(j, i, cnt) max[j / LANES % VPB] = v_max(v_load(z.h + j), max[j / LANES % VPB]);
-  EACH_STAGED(f, s, k, NULL, i, n, VISIT)
-#undef VISIT
-  for (int u = 1; u < VPB; u++) max[0] = v_max(max[0], max[u]);
-  return v_hmax(max[0]);
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
+  EACH_STAGE(at, m, n) {
+    f->page(s, k, NULL, i + at, BLOCK, m, z.h, z.l);
+    max_of_stage(z.h, m, max);
+  }
+  return max_of_lanes(max);
 }
 
+typedef struct staged_search {
+  const real *h;
+  real value;
+} staged_search;
+SMI vmask staged_equals(const void *of, size_t i, int cnt) {
+  const staged_search *w = of;
+  return v_eq(v_load(w->h + i), v_set1(w->value));
+}
 static size_t staged_find(const exp_scores *f, const span *s, const consts *k, real shift, size_t first,
                           size_t n, real value) {
   stage z;
-#define VISIT(j, i, cnt) \
-  { \
-    const vmask hit = m_and(v_eq(v_load(z.h + j), v_set1(value)), lanes_below(cnt)); \
-    if (m_any(hit)) return (i)-first + (size_t)v_hmin(v_select(hit, v_iota(), v_set1(LANES))); \
+  const staged_search w = {z.h, value};
+  EACH_STAGE(at, m, n) {
+    f->page(s, k, &shift, first + at, BLOCK, m, z.h, z.l);
+    const size_t found = find_first(m, staged_equals, &w);
+    if (found < m) return at + found;
   }
-  EACH_STAGED(f, s, k, &shift, first, n, VISIT)
-#undef VISIT
   return n;
 }
 
@@ -143,14 +161,53 @@ static void staged_at(const exp_sum *w, size_t i, real *h, real *l) {
 STAGED_LOOPS(exp_staged, , 0)
 STAGED_LOOPS(exp_staged_low, _l, 1)
 
+/* ---- kept scores ---- */
+
+bool exp_keeps(const exp_scores *f, size_t n) {
+#ifdef V_PORTABLE
+  return false; /* kept scores take stack, and vectors there too */
+#else
+  /* gradients of f64 with low parts need the stack themselves */
+  const bool large = f->low && sizeof(real) == 8;
+  return n > 0 && n <= KEPT && !large && (f->loops == &exp_staged || f->loops == &exp_staged_low);
+#endif
+}
+real exp_kept_max(const exp_scores *f, const span *s, const consts *k, size_t n, row_scores *kept) {
+  f->page(s, k, NULL, 0, BLOCK, n, kept->h, kept->l);
+  vreal max[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) max[u] = v_set1(-R_INF);
+  max_of_stage(kept->h, n, max);
+  return max_of_lanes(max);
+}
+size_t exp_kept_find(const row_scores *kept, size_t n, real value) {
+  const staged_search w = {kept->h, value};
+  return find_first(n, staged_equals, &w);
+}
+SMI real kept_sum_of(exp_sum *w, const bool low_part, size_t first, size_t n) {
+  const exp_sum q = *w;
+  const span s = *w->s;
+  const row_scores *const kept = q.kept;
+  fetcher next = fetch_from(first, true); /* unused, as are max, low and odd */
+  bool odd = false;
+  vreal acc[VPB], max = v_set1(0), low = max;
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  EXP_SUM_STEP(((score){v_load(kept->h + (i)), low_part ? v_load(kept->l + (i)) : v_set1(0)}), low_part, \
+               (SUM_SKIP | SUM_STORE | SUM_AHEAD | SUM_KEPT), sizeof(real), u, i, cnt)
+  FOR_EACH_VECTOR(first, n, STEP)
+#undef STEP
+  return v_fold(acc);
+}
+real exp_kept_sum(exp_sum *w, size_t i, size_t n) {
+  return w->f->low ? kept_sum_of(w, true, i, n) : kept_sum_of(w, false, i, n);
+}
+
 /* ---- weights and moments ---- */
 
 /* Computes the terms of a stage in place of its scores. */
 static void stage_terms(real *h, const real *l, const exp_scores *f, real scale_exp, size_t n) {
-  for (size_t j = 0; j < n; j += LANES) {
-    vreal d;
-    v_store(h + j, exp_term((score){v_load(h + j), f->low ? v_load(l + j) : v_set1(0)}, true, scale_exp, &d));
-  }
+  const bool low = f->low;
+  for (size_t j = 0; j < n; j += LANES) v_store(h + j, stage_term(h + j, low ? l + j : NULL, scale_exp));
 }
 
 /* Elements of an output before the first whole line, and behind the last. */
@@ -164,6 +221,10 @@ void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, siz
   real room[LANES + STAGE] __attribute__((aligned(64))), l[STAGE] __attribute__((aligned(64)));
   real *const h = room + LANES;
   exp_write q = *w;
+  const exp_row r = *w->r;
+  const row_writing stream = w->stream;
+  const real *const next = w->next;
+  const bool low = w->f->low;
   real *const y = w->s->dst[0];
   const size_t stop = first + n, head = w->stream ? before_line(y + first) : 0;
   size_t done = first, kept = 0;
@@ -171,11 +232,10 @@ void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, siz
     const size_t m = stop - at < STAGE ? stop - at : STAGE, end = at + m;
     real *const weights = h - kept;
     q.weights = weights;
-    w->f->page(w->s, w->k, &w->r->shift, at, BLOCK, m, h, l);
-    stage_terms(h, l, w->f, w->r->scale_exp, m);
+    w->f->page(w->s, w->k, &r.shift, at, BLOCK, m, h, l);
     for (size_t j = 0; j < m; j += LANES) {
-      v_store(h + j, exp_weight(v_load(h + j), w->r, true));
-      if (w->stream) v_prefetch_far(w->next + at + j);
+      v_store(h + j, exp_weight(stage_term(h + j, low ? l + j : NULL, r.scale_exp), &r, true));
+      if (stream) v_prefetch_far(next + at + j);
     }
     q.from = at - kept;
     if (done == first && head) {

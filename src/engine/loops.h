@@ -133,18 +133,50 @@ SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
   for (size_t page_ = 0; page_ < (n); page_ += 2 * PAGE) \
   FOR_EACH_VECTOR_UNROLLED(UNROLL_BLOCK, (base) + page_, (n)-page_ < 2 * PAGE ? (n)-page_ : 2 * PAGE, STEP)
 
-/* With one copy of STEP, u and cnt known at run time only: for operators that are not fused
- * (exp.h), whose unrolled code would multiply the size of the library. */
-#define FOR_EACH_VECTOR_COMPACT(base, n, STEP) \
+/* For operators that are not fused (exp.h), whose unrolled code would multiply the size of the
+ * library: u is known at run time only. Kernels of AVX-512 of f32 have two copies of STEP, whole
+ * vectors in one: with cnt known at run time, short steps take a third longer. Others have one.
+ * There STEP always sees u = 0, and NEXT_LANES moves the vectors of an array of sums on by one
+ * after each: stores and loads of sums at u would take half of the time. */
+#if defined(__AVX512F__) && SMX_REAL == 32 && !defined(V_PORTABLE)
+_Static_assert(VPB == 4, "NEXT_LANES moves four vectors");
+#define COMPACT_LANES(u) 0
+#define NEXT_LANES(a) \
+  { \
+    const vreal first_ = (a)[0]; \
+    (a)[0] = (a)[1], (a)[1] = (a)[2], (a)[2] = (a)[3], (a)[3] = first_; \
+  }
+#define WHOLE_LANES true
+#else
+#define COMPACT_LANES(u) (u)
+#define NEXT_LANES(a) \
+  {}
+#define WHOLE_LANES false
+#endif
+/* Vectors of n elements in the order of their indices: STEP(j, cnt) sees elements j on. */
+#define FOR_EACH_LANES(n, STEP) \
+  { \
+    size_t j_ = 0; \
+    if (WHOLE_LANES) _Pragma("GCC unroll 1") for (; j_ + LANES <= (n); j_ += LANES) STEP(j_, LANES); \
+    _Pragma("GCC unroll 1") for (; j_ < (n); j_ += LANES) STEP(j_, lanes_left((n)-j_)); \
+  }
+#define FOR_EACH_VECTOR_COMPACT(base, n, STEP, TURN) \
   for (size_t step_ = 0, at_ = 0; step_ < PAGE && step_ < (n); \
        at_ = at_ + PAGE < (n) ? at_ + PAGE : (step_ += BLOCK)) { \
     const size_t left_ = (n)-at_, from_ = (base) + at_; \
-    for (int u_ = 0; u_ < VPB && (size_t)u_ * LANES < left_; u_++) \
-      STEP(u_, from_ + (size_t)u_ * LANES, lanes_left(left_ - (size_t)u_ * LANES)); \
+    if (WHOLE_LANES && left_ >= BLOCK) { \
+      _Pragma("GCC unroll 1") for (int u_ = 0; u_ < VPB; u_++) { \
+        STEP(COMPACT_LANES(u_), from_ + (size_t)u_ * LANES, LANES); \
+        TURN \
+      } \
+    } else { \
+      _Pragma("GCC unroll 1") for (int u_ = 0; u_ < VPB; u_++) { \
+        if ((size_t)u_ * LANES < left_) \
+          STEP(COMPACT_LANES(u_), from_ + (size_t)u_ * LANES, lanes_left(left_ - (size_t)u_ * LANES)); \
+        TURN \
+      } \
+    } \
   }
-#define FOR_EACH_VECTOR_STRAIGHT_COMPACT(base, n, STEP) \
-  _Pragma("GCC unroll 1") for (size_t at_ = 0; at_ < (n); at_ += LANES) \
-      STEP(at_ / LANES % VPB, (base) + at_, lanes_left((n)-at_));
 
 SMI size_t group_size(size_t g, size_t n) { return n - g < GROUP ? n - g : GROUP; }
 

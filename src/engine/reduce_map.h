@@ -142,7 +142,7 @@ SMI void reduce_map_sums_of(const span *on, const consts *with, const reduce_map
     a[u] = acc.a, b[u] = acc.b, nan = acc.nan; \
   }
   if (compact) {
-    FOR_EACH_VECTOR_COMPACT(first, n, STEP)
+    FOR_EACH_VECTOR_COMPACT(first, n, STEP, NEXT_LANES(a) NEXT_LANES(b))
   } else {
     FOR_EACH_VECTOR(first, n, STEP)
   }
@@ -191,7 +191,7 @@ SMI void reduce_map_write_of(const span *on, const consts *with, const reduce_ma
   vreal a[VPB];
   for (int u = 0; u < VPB; u++) a[u] = v_set1(0);
 #define STEP(u, i, cnt) a[u] = v_add(a[u], write(&s, &k, &r, i, cnt))
-  FOR_EACH_VECTOR_COMPACT(first, n, STEP)
+  FOR_EACH_VECTOR_COMPACT(first, n, STEP, NEXT_LANES(a))
 #undef STEP
   *part = (row_part){.index = -1, .sum = (double)v_fold(a)};
 }
@@ -210,7 +210,9 @@ SMI void reduce_map_values_of(const span *on, const consts *with, const reduce_m
       v_prefetch_far(s.src[SRC_Y] + (i) + s.ahead), v_prefetch_far(s.src[SRC_DY] + (i) + s.ahead); \
   }
   if (compact) {
-    FOR_EACH_VECTOR_STRAIGHT_COMPACT(first, n, STEP)
+#define STEP_AT(j, cnt) STEP(0, first + (j), cnt)
+    FOR_EACH_LANES(n, STEP_AT)
+#undef STEP_AT
   } else {
     FOR_EACH_VECTOR_STRAIGHT(first, n, STEP)
   }

@@ -6,7 +6,7 @@
     call; \
   }
 WEIGHTS_LOOP(weights_sums, reduce_map_sums_of(s, k, r, weights_add, false, i, n, part))
-WEIGHTS_LOOP(weights_and_total, reduce_map_sums_of(s, k, r, weights_and_total_add, true, i, n, part))
+WEIGHTS_LOOP(weights_and_total, reduce_map_sums_of(s, k, r, weights_and_total_add, false, i, n, part))
 WEIGHTS_LOOP(weights_out, reduce_map_values_of(s, k, r, weights_ds, false, i, n, part))
 REDUCE_MAP_VALUES_FUSED(weights_out_ordinary, weights_ordinary)
 

@@ -1,5 +1,6 @@
 /* loss/ops_distill.c - distillation of standardised logits, and a temperature that changes as
  * distillation proceeds. See ops.c. */
+#include "engine/long_steps.h"
 #include "engine/reduce_map.h"
 #include "high.h"
 #include "nontarget.h"

@@ -1,6 +1,7 @@
 /* loss/ops_distill_heads.c - distillation that treats the classes which the teacher finds likeliest
  * apart from the others. See ops.c and teacher_topk.h. p and q are the weights of the student and
  * the teacher. */
+#include "engine/long_steps.h"
 #include "teacher_topk.h"
 #include "scalars.h"
 

@@ -4,6 +4,7 @@
  * A row is an answer. Its token t counts l_t + b k_t, where l is made of the ratio r = e^(x - old)
  * and the advantage, and k estimates the divergence from a reference. Tokens that the mask drops,
  * or from `length` on, do not exist. */
+#include "engine/long_steps.h"
 #include "elementwise.h"
 #include "high.h"
 

@@ -1,6 +1,7 @@
 /* loss/ops_preference.c - losses of answers that are preferred: of pairs, against a reference or
  * without one, and of single answers. An element is a pair, or an answer; x is the log-probability
  * of the answer. See ops_elementwise.c. */
+#include "engine/long_steps.h"
 #include "choice.h"
 #include "elementwise.h"
 

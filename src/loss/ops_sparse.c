@@ -181,7 +181,7 @@ NOINLINE void soft_sums(const soft_row *w, size_t first, size_t n, double *sums)
     away[u] = v_select(v_eq(q, zero), away[u], v_fma(q, term, away[u])); \
     all[u] = v_fma(y, v, all[u]); \
   }
-  FOR_EACH_VECTOR_COMPACT(first, n, STEP)
+  FOR_EACH_VECTOR_COMPACT(first, n, STEP, NEXT_LANES(mass) NEXT_LANES(away) NEXT_LANES(all))
 #undef STEP
   sums[SOFT_MASS] = (double)v_fold(mass), sums[SOFT_AWAY] = (double)v_fold(away);
   sums[SOFT_ALL] = (double)v_fold(all);

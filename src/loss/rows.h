@@ -175,16 +175,28 @@ typedef void loss_add_fn(const loss_row *r, size_t i, int cnt, vreal *acc);
 SMI void loss_sums_of(const loss_row *r, loss_add_fn *add, const int count, size_t first, size_t n,
                       double *sums) {
   vreal acc[VPB][ROW_SUMS];
-  for (int u = 0; u < VPB; u++)
-    for (int a = 0; a < count; a++) acc[u][a] = v_set1(0);
+#if WHOLE_LANES
+#define EACH_SUM _Pragma("GCC unroll 4") for (int a = 0; a < count; a++)
+#else
+#define EACH_SUM for (int a = 0; a < count; a++)
+#endif
+  for (int u = 0; u < VPB; u++) EACH_SUM acc[u][a] = v_set1(0);
 #define STEP(u, i, cnt) add(r, i, cnt, acc[u])
-  FOR_EACH_VECTOR_COMPACT(first, n, STEP)
+#define TURN \
+  if (WHOLE_LANES) EACH_SUM { /* NEXT_LANES */ \
+      const vreal next = acc[0][a]; \
+      UNROLL_BLOCK for (int u = 1; u < VPB; u++) acc[u - 1][a] = acc[u][a]; \
+      acc[VPB - 1][a] = next; \
+    }
+  FOR_EACH_VECTOR_COMPACT(first, n, STEP, TURN)
+#undef TURN
 #undef STEP
-  for (int a = 0; a < count; a++) {
+  EACH_SUM {
     vreal lanes[VPB];
     for (int u = 0; u < VPB; u++) lanes[u] = acc[u][a];
     sums[a] = (double)v_fold(lanes);
   }
+#undef EACH_SUM
 }
 #define LOSS_SUMS_OF(name, add, count) \
   NOINLINE void name(const loss_row *r, size_t i, size_t n, double *sums) { \
@@ -216,13 +228,14 @@ SMI void loss_write_of(const loss_row *r, int side, loss_value_fn *value, const 
   loss_out out = {.r = r, .at_target = r->at_target, .target = r->target - (int64_t)r->on[STUDENT].origin};
   for (int a = 0; a < ROW_COEFS; a++) out.coef[a] = r->coef[a];
   const loss_out w = out;
-#pragma GCC unroll 1
-  for (size_t j = 0; j < n; j += LANES) {
-    const int cnt = lanes_left(n - j);
-    const vreal v = v_clean(value(&w, v_load(p + j), first + j, cnt));
-    if (stream && cnt == LANES) put_uncached(y + first + j, v, stream);
-    else put(y, first + j, cnt, v);
+#define STEP(j, cnt) \
+  { \
+    const vreal v = v_clean(value(&w, v_load(p + (j)), first + (j), cnt)); \
+    if (stream && (cnt) == LANES) put_uncached(y + first + (j), v, stream); \
+    else put(y, first + (j), cnt, v); \
   }
+  FOR_EACH_LANES(n, STEP)
+#undef STEP
 }
 #define loss_write_staged SMX_FN(loss_write_staged)
 void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write, size_t i, size_t n);

@@ -261,33 +261,36 @@ static bool loss_next(const loss_body *b, const row_call *c, row_state *st, bool
  * gradient of them ---- */
 
 static void loss_weights(const loss_row *r, int side, size_t i, size_t n, real *p, real *low) {
-  const exp_row *e = &r->side[side];
-  const exp_scores *f = r->scores[side];
-  const real *stored = side == STUDENT ? r->stored : NULL;
-  if (!stored && f) f->page(&r->on[side], &r->k[side], &e->shift, i, BLOCK, n, p, low);
-  for (size_t j = 0; j < n; j += LANES) {
-    const int cnt = lanes_left(n - j);
-    vreal d;
-    v_store(p + j, stored ? exp_weight(at(stored, i + j, cnt), e, true)
-                   : !f   ? v_set1(0)
-                          : exp_weight(exp_term((score){v_load(p + j), f->low ? v_load(low + j) : v_set1(0)},
-                                                true, e->scale_exp, &d),
-                                       e, true));
+  const exp_row e = r->side[side];
+  const exp_scores *const f = r->scores[side];
+  const real *const stored = side == STUDENT ? r->stored : NULL;
+  if (stored) {
+    for (size_t j = 0; j < n; j += LANES)
+      v_store(p + j, exp_weight(at(stored, i + j, lanes_left(n - j)), &e, true));
+    return;
   }
+  f->page(&r->on[side], &r->k[side], &e.shift, i, BLOCK, n, p, low);
+  if (!f->low) low = NULL;
+  for (size_t j = 0; j < n; j += LANES)
+    v_store(p + j, exp_weight(stage_term(p + j, low ? low + j : NULL, e.scale_exp), &e, true));
 }
+
+/* The weights of a loss without scores. */
+static const real loss_no_weights[LANES + STAGE] __attribute__((aligned(64)));
 
 /* Streamed outputs are written in whole cache lines: the outputs of a stage behind its last whole
  * line, less than a vector, wait in front of the next stage. */
 void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write, size_t first, size_t n) {
   real room[LANES + STAGE] __attribute__((aligned(64))), low[STAGE] __attribute__((aligned(64)));
   real *const y = r->dx[side], *const fresh = room + LANES;
+  const bool weighed = r->scores[side];
   const size_t stop = first + n,
                head = r->stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0;
   size_t done = first, kept = 0;
   for (size_t at = first - first % LANES; at < stop; at += STAGE) {
     const size_t m = stop - at < STAGE ? stop - at : STAGE, end = at + m, from = at - kept;
-    real *const p = fresh - kept;
-    loss_weights(r, side, at, m, fresh, low);
+    const real *const p = weighed ? fresh - kept : loss_no_weights;
+    if (weighed) loss_weights(r, side, at, m, fresh, low);
     if (done == first && head) {
       const size_t some = head < n ? head : n;
       write(r, side, p + (done - from), WRITE_CACHED, done, some);
@@ -296,7 +299,7 @@ void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write,
     const size_t to = r->stream && end < stop ? end - (uintptr_t)(y + end) % 64 / sizeof(real) : end;
     if (to > done) write(r, side, p + (done - from), r->stream, done, to - done), done = to;
     kept = end - done;
-    memmove(fresh - kept, p + (done - from), kept * sizeof *p);
+    if (weighed) memmove(fresh - kept, p + (done - from), kept * sizeof *p);
   }
 }
 
@@ -329,13 +332,13 @@ static real *loss_store(const loss_body *b, const loss_row *r, real *scratch) {
 /* The sums of a side. SIDE_SPECIAL: the row needs a rule, and nothing has been written. */
 typedef enum side_found { SIDE_DONE, SIDE_NAN, SIDE_SPECIAL } side_found;
 NOINLINE side_found loss_cached_side(const loss_body *b, const row_call *c, loss_row *r, int side,
-                                     real *store, ptrdiff_t ahead) {
+                                     real *store, ptrdiff_t ahead, row_scores *kept) {
   const exp_body *l = b->side[side];
   const exp_scores *f = l->scores;
   const span *s = &r->on[side];
   const consts *k = &r->k[side];
   r->k[side] = l->setup(c, s);
-  real max = exp_max(f, s, k, 0, r->n);
+  const real max = kept ? exp_kept_max(f, s, k, r->n, kept) : exp_max(f, s, k, 0, r->n);
   if (!in_range(max)) return SIDE_SPECIAL;
   exp_row *e = &r->side[side];
   *e = (exp_row){.scale_exp = k_of(max) - 1, .top = max};
@@ -345,17 +348,24 @@ NOINLINE side_found loss_cached_side(const loss_body *b, const row_call *c, loss
                .scale_exp = e->scale_exp,
                .store = store,
                .prefetch = ahead,
-               .skip = f->loops->find(f, s, k, 0, 0, r->n, max)};
-  e->top_l = exp_low_part(f, s, k, 0, w.skip);
+               .kept = kept,
+               .skip = kept ? exp_kept_find(kept, r->n, max) : f->loops->find(f, s, k, 0, 0, r->n, max)};
+  exp_sum_fn *const sum_of = kept ? exp_kept_sum : store ? f->loops->sum_keep : f->loops->sum;
+  e->top_l = kept && f->low ? kept->l[w.skip] : exp_low_part(f, s, k, 0, w.skip);
   double sum = 0;
-  for (size_t g = 0; g < r->n; g += GROUP)
-    sum += (double)(store ? f->loops->sum_keep : f->loops->sum)(&w, g, group_size(g, r->n));
+  for (size_t g = 0; g < r->n; g += GROUP) sum += (double)sum_of(&w, g, group_size(g, r->n));
   if (sum != sum) return SIDE_NAN;
   loss_finalize_side(l, s, k, e, sum);
   r->top[side] = (int64_t)w.skip;
   if (side == STUDENT) r->stored = store;
   if (r->target >= 0) loss_target_score(b, r->target_inputs, r, side);
   return SIDE_DONE;
+}
+
+NOINLINE side_found loss_kept_side(const loss_body *b, const row_call *c, loss_row *r, int side, real *store,
+                                   ptrdiff_t ahead) {
+  row_scores kept;
+  return loss_cached_side(b, c, r, side, store, ahead, &kept);
 }
 
 /* The gradient of a summed row, written later. */
@@ -438,7 +448,8 @@ static bool loss_cached_row(const loss_body *b, const row_call *c, loss_row *r, 
       real *store = side == STUDENT ? loss_store(b, r, scratch) : NULL;
       found = out && (r->stream || !store)
                   ? loss_run_side(b, c, r, side, store, side == STUDENT && r->stream ? out : NULL)
-                  : loss_cached_side(b, c, r, side, store, ahead);
+              : exp_keeps(b->side[side]->scores, r->n) ? loss_kept_side(b, c, r, side, store, ahead)
+                                                       : loss_cached_side(b, c, r, side, store, ahead, NULL);
     } else if (!loss_cached_sums(b, r, stage)) {
       found = SIDE_NAN;
     }

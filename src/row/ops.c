@@ -43,7 +43,7 @@ static bool softmax_short(size_t rows, size_t n, const void *x, void *y, row_wri
   span s = {.n = n, .src = {x}, .dst = {y}};
   for (size_t r = 0; r < rows; r++, s.src[0] += n, s.dst[0] += n)
     if (!exp_cached_row(&softmax_plain_body, &s, &k, exp_max(&plain_scores, &s, &k, 0, n), WRITE_CACHED,
-                        s.dst[0], 0))
+                        s.dst[0], 0, NULL))
       small_special_row(&w, r);
   return true;
 }

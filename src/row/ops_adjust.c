@@ -45,7 +45,16 @@ SMI vreal sa_value(const exp_write *w, size_t i, int cnt) {
   return sa_product(w, w->k->v[SA_RANGE] != 0 ? sa_factor(w->s, w->k, i, cnt) : at(w->s->src[0], i, cnt), i,
                     cnt);
 }
-EXP_WRITE(sa_out, sa_value)
+NOINLINE void sa_write(const exp_write *w, size_t i, size_t n) { exp_write_staged_of(w, sa_value, i, n); }
+/* As exp_write_staged, without weights: the values form their own. */
+static void sa_out(const exp_write *w, size_t i, size_t n) {
+  const size_t whole = w->stream ? (64 - (uintptr_t)(w->s->dst[0] + i) % 64) % 64 / sizeof(real) : 0;
+  const size_t head = whole < n ? whole : n;
+  exp_write q = *w;
+  q.stream = WRITE_CACHED;
+  sa_write(&q, i, head);
+  sa_write(w, i + head, n - head);
+}
 static double sa_share(const row_call *c, double share) {
   return c->params[SA_FORM] != 0 ? share : (double)R_INF;
 }
