@@ -260,7 +260,7 @@ static bool loss_next(const loss_body *b, const row_call *c, row_state *st, bool
 /* ---- staged gradients: the weights of eight blocks wait in L1, an operator's loop makes a
  * gradient of them ---- */
 
-static void loss_weights(const loss_row *r, int side, size_t i, size_t n, real *p, real *low) {
+NOINLINE void loss_weights(const loss_row *r, int side, size_t i, size_t n, real *p, real *low) {
   const exp_row e = r->side[side];
   const exp_scores *const f = r->scores[side];
   const real *const stored = side == STUDENT ? r->stored : NULL;
