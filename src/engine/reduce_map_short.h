@@ -107,9 +107,9 @@ SMI void plain_values(const plain_gradient g, const real *y, const real *dy, siz
     if (stream) v_stream(to + (i), value); \
     else put(to, i, cnt, value); \
   }
-#define HEAVY(u, i, cnt) STEP(u, i, L.whole ? LANES : cnt)
+#define HEAVY(i, cnt) STEP(0, i, L.whole ? LANES : cnt)
   if (g.heavy) { /* many steps: one copy, which overlaps with itself */
-    FOR_EACH_VECTOR_STRAIGHT_COMPACT(0, n, HEAVY)
+    FOR_EACH_LANES(n, HEAVY)
   } else {
     EACH_PLAIN(n, L, STEP)
   }
