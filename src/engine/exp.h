@@ -290,12 +290,12 @@ SMI vreal stage_term(const real *h, const real *l, real scale_exp) {
   return exp_term((score){v_load(h), l ? v_load(l) : v_set1(0)}, true, scale_exp, &d);
 }
 
-/* Elements: 2 KB, which is a block of each page, or of every second page; one block where vectors
- * are arrays, because those take stack too. */
+/* Elements: 2 KB, which is a block of each page, or of every second page; less where other things
+ * take more stack: three blocks of f64, one where vectors are arrays. */
 #ifdef V_PORTABLE
 enum { STAGE = BLOCK };
 #else
-enum { STAGE = 2048 / sizeof(real) };
+enum { STAGE = SMX_REAL == 32 ? 512 : 3 * BLOCK };
 #endif
 
 #define exp_write_staged SMX_FN(exp_write_staged)

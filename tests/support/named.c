@@ -123,14 +123,14 @@ static bool has_optional(const named *p, int i) {
 
 /* Windows and bins that fit the tensors of each variant; the first takes the defaults. */
 static void fit_windows(named *p) {
-  static const char *const windows[] = {"spatial",  "kernel",   "kernel_h", "kernel_d",  "stride",
-                                        "stride_h", "stride_d", "padding",  "padding_h", "padding_d",
-                                        "dilation", "ceil",     NULL};
+  static const char *const windows[] = {"spatial",  "kernel",     "kernel_h",   "kernel_d",  "stride",
+                                        "stride_h", "stride_d",   "padding",    "padding_h", "padding_d",
+                                        "dilation", "dilation_h", "dilation_d", "ceil",      NULL};
   static const char *const bins[] = {"spatial", "size", "size_h", "size_d", NULL};
-  static const int window_values[][12] = {{2, 3, 2, 0, 2, 1, 0, 1, 0, -1, 1, 1},
-                                          {1, 3, 0, 0, 1, 0, 0, 1, -1, -1, 1, 0},
-                                          {3, 2, 3, 1, 1, 2, 0, 1, 1, 0, 1, 0},
-                                          {2, 2, 0, 0, 3, 0, 0, 1, -1, -1, 2, 1}};
+  static const int window_values[][14] = {{2, 3, 2, 0, 2, 1, 0, 1, 0, -1, 1, 0, 0, 1},
+                                          {1, 3, 0, 0, 1, 0, 0, 1, -1, -1, 1, 0, 0, 0},
+                                          {3, 2, 3, 1, 1, 2, 0, 1, 1, 0, 1, 0, 0, 0},
+                                          {2, 2, 0, 0, 3, 0, 0, 1, -1, -1, 2, 0, 0, 1}};
   static const int bin_values[][4] = {{2, 3, 2, 0}, {1, 5, 0, 0}, {3, 2, 0, 1}, {2, 4, 9, 0}};
   if (p->variant == 0 || strcmp(p->op->family, "pool")) return;
   if (smx_params_set(p->op, &p->params, "kernel", 2) == SMX_OK)
