@@ -297,6 +297,8 @@ enum { STAGE = BLOCK };
 #else
 enum { STAGE = SMX_REAL == 32 ? 512 : 3 * BLOCK };
 #endif
+/* With what waits in front of a stage, and a vector that begins at its last element. */
+enum { STAGE_ROOM = LANES + STAGE + LANES };
 
 #define exp_write_staged SMX_FN(exp_write_staged)
 #define exp_moment_staged SMX_FN(exp_moment_staged)

@@ -218,7 +218,7 @@ SMI size_t behind_line(const real *y) { return (uintptr_t)y % 64 / sizeof(real);
  * cache lines do. The outputs of a stage behind its last whole line, less than a vector, wait in
  * front of the next stage. */
 void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
-  real room[LANES + STAGE] __attribute__((aligned(64))), l[STAGE] __attribute__((aligned(64)));
+  real room[STAGE_ROOM] __attribute__((aligned(64))), l[STAGE] __attribute__((aligned(64)));
   real *const h = room + LANES;
   exp_write q = *w;
   const exp_row r = *w->r;

@@ -270,9 +270,8 @@ typedef struct row_forms {
    * written. half_takes: whether it is for these parameters. */
   size_t (*half)(const half_rows *h);
   bool (*half_takes)(const double *params);
-  /* The kernel that takes rows of f16 or bf16 as input 0 as they are, whose step is in
-   * such elements; NULL: not
-   * with this call. */
+  /* The kernel that takes rows of f16 or bf16 as input 0 as they are, whose step is in such
+   * elements; NULL: not with this call. */
   const row_kernel *(*from_half)(const row_call *c, row_store type);
 } row_forms;
 

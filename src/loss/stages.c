@@ -276,12 +276,12 @@ NOINLINE void loss_weights(const loss_row *r, int side, size_t i, size_t n, real
 }
 
 /* The weights of a loss without scores. */
-static const real loss_no_weights[LANES + STAGE] __attribute__((aligned(64)));
+static const real loss_no_weights[STAGE_ROOM] __attribute__((aligned(64)));
 
 /* Streamed outputs are written in whole cache lines: the outputs of a stage behind its last whole
  * line, less than a vector, wait in front of the next stage. */
 void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write, size_t first, size_t n) {
-  real room[LANES + STAGE] __attribute__((aligned(64))), low[STAGE] __attribute__((aligned(64)));
+  real room[STAGE_ROOM] __attribute__((aligned(64))), low[STAGE] __attribute__((aligned(64)));
   real *const y = r->dx[side], *const fresh = room + LANES;
   const bool weighed = r->scores[side];
   const size_t stop = first + n,
