@@ -303,7 +303,7 @@ class Mixtures(unittest.TestCase):
                 call()
 
     def test_operator(self):
-        """All gradients, with the losses of the components saved and without; halves are those of the widened
+        """All gradients, with the losses of the components saved and without; half precision has those of the widened
         inputs, rounded, and their components are float32."""
         torch.manual_seed(6)
         target = torch.randint(0, 9, (8,)).index_fill(0, torch.tensor([3]), -100)

@@ -298,14 +298,18 @@ static void strips_task(void *arg, int64_t task) {
   give_place(w, scratch);
 }
 
+/* Whether the kernel has forms for rows of f16 and bf16, and would use them in this call. */
+static bool takes_half(const job *j) {
+  const row_forms *const forms = j->kernel->forms;
+  return forms && j->n > forms->widened && (!forms->half_takes || forms->half_takes(&j->call));
+}
+
 /* Whether the kernel can take rows of f16 or bf16 as they are: x, or y and dy. Shorter rows fill
  * tiles, where several are computed at a time. */
 static const job_port *half_input(const job *j) { return j->src + (j->src[SRC_DY].present ? SRC_Y : 0); }
 static bool as_half(const job *j) {
   const row_store store = j->dst->store;
-  const row_forms *const forms = j->kernel->forms;
-  if (!forms || !forms->half || !forms->half_takes(j->call.params)) return false;
-  if (j->plain || j->n <= forms->widened || store > STORE_BF16) return false;
+  if (!takes_half(j) || !j->kernel->forms->half || j->plain || store > STORE_BF16) return false;
   if (!j->dst->data) return false; /* a result that nobody wants */
   for (int p = 0; p < ROW_SRC + ROW_DST; p++) {
     const job_port *port = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
@@ -456,14 +460,12 @@ static void segment_rows(job *j, smx_scratch *scratch, int64_t *empty) {
  * Shorter rows are widened, and several are computed at a time. */
 static void leave_half(job *j) {
   job_port *const x = j->src;
-  const row_forms *const forms = j->kernel->forms;
-  if (!forms || !forms->from_half || j->offsets || j->n <= forms->widened) return;
-  if (!x->full || x->store > STORE_BF16 || x->axis != 1) return;
+  if (!takes_half(j) || j->offsets || !x->full || x->store > STORE_BF16 || x->axis != 1) return;
   for (int p = 1; p < ROW_SRC + ROW_DST; p++) {
     const job_port *q = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
     if (q->present && q->full && !q->direct) return;
   }
-  const row_kernel *const kernel = forms->from_half(&j->call, x->store);
+  const row_kernel *const kernel = j->kernel->forms->from_half[x->store];
   if (kernel) j->kernel = kernel, x->direct = true;
 }
 

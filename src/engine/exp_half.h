@@ -32,9 +32,11 @@ size_t weights_half(const half_rows *h);
 
 /* Of a row_forms: where the real type is double, rows of half precision are of no use. */
 #if SMX_REAL == 32
-#define HALF_FORM(of, takes) .half = of, .half_takes = takes
+#define HALF_FORM(of) .half = of
+#define HALF_KERNELS(f16, bf16) .from_half = {&f16, &bf16}
 #else
-#define HALF_FORM(of, takes) .half_takes = takes
+#define HALF_FORM(of) .half = NULL
+#define HALF_KERNELS(f16, bf16) .from_half = {NULL}
 #endif
 
 #endif

@@ -210,10 +210,6 @@ static void stage_terms(real *h, const real *l, const exp_scores *f, real scale_
   for (size_t j = 0; j < n; j += LANES) v_store(h + j, stage_term(h + j, low ? l + j : NULL, scale_exp));
 }
 
-/* Elements of an output before the first whole line, and behind the last. */
-SMI size_t before_line(const real *y) { return (64 - (uintptr_t)y % 64) % 64 / sizeof(real); }
-SMI size_t behind_line(const real *y) { return (uintptr_t)y % 64 / sizeof(real); }
-
 /* Stages begin where vectors do, because scores with noise need that; streamed outputs begin where
  * cache lines do. The outputs of a stage behind its last whole line, less than a vector, wait in
  * front of the next stage. */

@@ -4,10 +4,10 @@
 #define SMX_ENGINE_LONG_STEPS_H
 #include "loops.h"
 #undef COMPACT_LANES
-#undef NEXT_LANES
+#undef NEXT_LANES_OF
 #undef WHOLE_LANES
 #define COMPACT_LANES(u) (u)
-#define NEXT_LANES(a) \
+#define NEXT_LANES_OF(a, at) \
   {}
 #define WHOLE_LANES false
 #endif

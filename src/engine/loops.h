@@ -133,26 +133,32 @@ SMI vmask lanes_below(int cnt) { return v_lt(v_iota(), v_set1((real)cnt)); }
   for (size_t page_ = 0; page_ < (n); page_ += 2 * PAGE) \
   FOR_EACH_VECTOR_UNROLLED(UNROLL_BLOCK, (base) + page_, (n)-page_ < 2 * PAGE ? (n)-page_ : 2 * PAGE, STEP)
 
+/* Elements of an output before the first whole line, and behind the last. */
+SMI size_t before_line(const real *y) { return (64 - (uintptr_t)y % 64) % 64 / sizeof(real); }
+SMI size_t behind_line(const real *y) { return (uintptr_t)y % 64 / sizeof(real); }
+
 /* For operators that are not fused (exp.h), whose unrolled code would multiply the size of the
  * library: u is known at run time only. Kernels of AVX-512 of f32 have two copies of STEP, whole
  * vectors in one: with cnt known at run time, short steps take a third longer. Others have one.
  * There STEP always sees u = 0, and NEXT_LANES moves the vectors of an array of sums on by one
- * after each: stores and loads of sums at u would take half of the time. */
+ * after each: stores and loads of sums at u would take half of the time. NEXT_LANES_OF moves the
+ * elements `at` of an array of arrays. */
 #if defined(__AVX512F__) && SMX_REAL == 32 && !defined(V_PORTABLE)
-_Static_assert(VPB == 4, "NEXT_LANES moves four vectors");
 #define COMPACT_LANES(u) 0
-#define NEXT_LANES(a) \
+#define NEXT_LANES_OF(a, at) \
   { \
-    const vreal first_ = (a)[0]; \
-    (a)[0] = (a)[1], (a)[1] = (a)[2], (a)[2] = (a)[3], (a)[3] = first_; \
+    const vreal first_ = (a)[0] at; \
+    UNROLL_BLOCK for (int next_ = 1; next_ < VPB; next_++)(a)[next_ - 1] at = (a)[next_] at; \
+    (a)[VPB - 1] at = first_; \
   }
 #define WHOLE_LANES true
 #else
 #define COMPACT_LANES(u) (u)
-#define NEXT_LANES(a) \
+#define NEXT_LANES_OF(a, at) \
   {}
 #define WHOLE_LANES false
 #endif
+#define NEXT_LANES(a) NEXT_LANES_OF(a, )
 /* Vectors of n elements in the order of their indices: STEP(j, cnt) sees elements j on. */
 #define FOR_EACH_LANES(n, STEP) \
   { \

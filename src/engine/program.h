@@ -267,12 +267,12 @@ typedef struct row_forms {
   bool (*columns)(const row_call *c, size_t count, const void *x, ptrdiff_t x_pitch, void *y,
                   ptrdiff_t y_pitch, void *scratch);
   /* Returns how many rows are done: those before the first that needs a rule, of which nothing is
-   * written. half_takes: whether it is for these parameters. */
+   * written. */
   size_t (*half)(const half_rows *h);
-  bool (*half_takes)(const double *params);
-  /* The kernel that takes rows of f16 or bf16 as input 0 as they are, whose step is in such
-   * elements; NULL: not with this call. */
-  const row_kernel *(*from_half)(const row_call *c, row_store type);
+  /* The kernels that take rows of f16, and of bf16, as input 0 as they are, whose step is in such
+   * elements. */
+  const row_kernel *from_half[2];
+  bool (*half_takes)(const row_call *c); /* whether these two ways are for a call; NULL: for any */
 } row_forms;
 
 struct row_kernel {

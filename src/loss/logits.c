@@ -35,8 +35,7 @@ SMI void logit_parts(const loss_row *r, const bool may_be_one, size_t first, siz
   const real *const next = r->next;
   const vreal coef = v_set1(r->coef[0]), least = v_set1(r->least), all = v_clean(coef);
   vreal d;
-  const size_t head = stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0,
-               before = head < n ? head : n;
+  const size_t head = stream ? before_line(y + first) : 0, before = head < n ? head : n;
 #define PART(i, cnt) \
   const vreal t = \
       stored ? at(stored, i, cnt) : exp_term(score_logit(&s, &k, NULL, i, cnt), false, e.scale_exp, &d); \

@@ -239,16 +239,13 @@ EXP_SCORES(capped, score_capped)
 #define CE_LOW false
 #define CE_HALF 1
 #include "cross_entropy.tmpl.h"
-
-static const row_kernel *cross_entropy_from_half(const row_call *c, row_store type) {
-  if (ce_has_cap(c->params) || c->params[TEMPERATURE] != 1 || c->outputs >> DX & 1) return NULL;
-  return type == STORE_F16 ? &ce_f16_kernel : &ce_bf16_kernel;
-}
-static const row_forms cross_entropy_forms = {.widened = ROW_HALF_LOG, .from_half = cross_entropy_from_half};
-#define CROSS_ENTROPY_FORMS &cross_entropy_forms
-#else
-#define CROSS_ENTROPY_FORMS NULL
 #endif
+static bool cross_entropy_half_takes(const row_call *c) {
+  return !ce_has_cap(c->params) && c->params[TEMPERATURE] == 1 && !(c->outputs >> DX & 1);
+}
+static const row_forms cross_entropy_forms = {.widened = ROW_HALF_LOG,
+                                              HALF_KERNELS(ce_f16_kernel, ce_bf16_kernel),
+                                              .half_takes = cross_entropy_half_takes};
 
 static const row_kernel *cross_entropy_dispatch(const row_call *c) {
   if (ce_has_cap(c->params)) return &ce_capped_kernel;
@@ -260,7 +257,7 @@ static const row_kernel *cross_entropy_grad_dispatch(const row_call *c) {
 }
 static const row_kernel cross_entropy_kernel = {.engine = &choice_engine,
                                                 .body = &(const row_choice){cross_entropy_dispatch, -1},
-                                                .forms = CROSS_ENTROPY_FORMS};
+                                                .forms = &cross_entropy_forms};
 static const row_kernel cross_entropy_grad_kernel = {
     .engine = &choice_engine, .body = &(const row_choice){cross_entropy_grad_dispatch, -1}};
 

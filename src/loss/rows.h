@@ -182,14 +182,7 @@ SMI void loss_sums_of(const loss_row *r, loss_add_fn *add, const int count, size
 #endif
   for (int u = 0; u < VPB; u++) EACH_SUM acc[u][a] = v_set1(0);
 #define STEP(u, i, cnt) add(r, i, cnt, acc[u])
-#define TURN \
-  if (WHOLE_LANES) EACH_SUM { /* NEXT_LANES */ \
-      const vreal next = acc[0][a]; \
-      UNROLL_BLOCK for (int u = 1; u < VPB; u++) acc[u - 1][a] = acc[u][a]; \
-      acc[VPB - 1][a] = next; \
-    }
-  FOR_EACH_VECTOR_COMPACT(first, n, STEP, TURN)
-#undef TURN
+  FOR_EACH_VECTOR_COMPACT(first, n, STEP, EACH_SUM NEXT_LANES_OF(acc, [a]))
 #undef STEP
   EACH_SUM {
     vreal lanes[VPB];

@@ -284,8 +284,7 @@ void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write,
   real room[STAGE_ROOM] __attribute__((aligned(64))), low[STAGE] __attribute__((aligned(64)));
   real *const y = r->dx[side], *const fresh = room + LANES;
   const bool weighed = r->scores[side];
-  const size_t stop = first + n,
-               head = r->stream ? (64 - (uintptr_t)(y + first) % 64) % 64 / sizeof(real) : 0;
+  const size_t stop = first + n, head = r->stream ? before_line(y + first) : 0;
   size_t done = first, kept = 0;
   for (size_t at = first - first % LANES; at < stop; at += STAGE) {
     const size_t m = stop - at < STAGE ? stop - at : STAGE, end = at + m, from = at - kept;
@@ -296,7 +295,7 @@ void loss_write_staged(const loss_row *r, int side, loss_write_staged_fn *write,
       write(r, side, p + (done - from), WRITE_CACHED, done, some);
       done += some;
     }
-    const size_t to = r->stream && end < stop ? end - (uintptr_t)(y + end) % 64 / sizeof(real) : end;
+    const size_t to = r->stream && end < stop ? end - behind_line(y + end) : end;
     if (to > done) write(r, side, p + (done - from), r->stream, done, to - done), done = to;
     kept = end - done;
     if (weighed) memmove(fresh - kept, p + (done - from), kept * sizeof *p);

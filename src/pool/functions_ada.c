@@ -318,10 +318,11 @@ static smx_status run(const tensor_call *c, bool backward, void (*task)(void *ar
   *f.share = tensor_param(c, "share"), f.partial = learns ? f.share + shares : NULL;
   if (f.map || c->in.given[f.share_port])
     tensor_load(c, c->in.view + f.share_port + f.map, 0, f.map ? f.s.outputs : 1, f.share);
-  const int64_t tasks = task == forward_task && !f.hidden && !idle ? pool_task_count(&f.s) : f.s.planes;
+  const bool whole = task == forward_task && !f.hidden && !idle;
+  const int64_t tasks = whole ? pool_task_count(&f.s) : f.s.planes;
   const bool open = smx_scratch_open(&f.scratch, c->ctx, 0, (size_t)bytes, tasks);
   if (open) {
-    if (task == forward_task && !f.hidden && !idle) smx_parallel(c->ctx, tasks, forms_task, &f);
+    if (whole) smx_parallel(c->ctx, tasks, forms_task, &f);
     else if (!idle || !backward) smx_parallel(c->ctx, f.s.planes, task, &f);
     if (learns) sum_planes(&f, shares);
     smx_scratch_close(&f.scratch);

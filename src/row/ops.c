@@ -203,9 +203,9 @@ EXP_KERNEL(log_scaled)
 static const row_kernel *log_softmax_dispatch(const row_call *c) {
   return c->params[0] == 1 ? &log_plain_kernel : &log_scaled_kernel;
 }
-static bool log_softmax_half_takes(const double *params) { return params[0] == 1; }
-static const row_forms log_softmax_forms = {.widened = ROW_HALF_LOG,
-                                            HALF_FORM(logs_half, log_softmax_half_takes)};
+static bool log_softmax_half_takes(const row_call *c) { return c->params[0] == 1; }
+static const row_forms log_softmax_forms = {
+    .widened = ROW_HALF_LOG, HALF_FORM(logs_half), .half_takes = log_softmax_half_takes};
 static const row_kernel log_softmax_kernel = {.engine = &choice_engine,
                                               .body = &(const row_choice){log_softmax_dispatch, -1},
                                               .forms = &log_softmax_forms};
@@ -254,12 +254,14 @@ static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrd
   return softmax_dispatch(c) == &softmax_plain_kernel &&
          exp_columns(c, count, x, x_pitch, y, y_pitch, scratch);
 }
-static bool softmax_half_takes(const double *params) { return is_plain(params[0], params[1]); }
+static bool softmax_half_takes(const row_call *c) { return is_plain(c->params[0], c->params[1]); }
 static const row_forms softmax_forms = {.widened = ROW_HALF_WIDENED,
                                         .columns = softmax_columns,
-                                        HALF_FORM(exp_half, softmax_half_takes)},
+                                        HALF_FORM(exp_half),
+                                        .half_takes = softmax_half_takes},
                        softmax_grad_forms = {.widened = ROW_HALF_WIDENED,
-                                             HALF_FORM(weights_half, softmax_half_takes)},
+                                             HALF_FORM(weights_half),
+                                             .half_takes = softmax_half_takes},
                        segment_softmax_forms = {.columns = exp_columns};
 static const row_kernel softmax_kernel = {
     .engine = &choice_engine, .body = &(const row_choice){softmax_dispatch, 1}, .forms = &softmax_forms};

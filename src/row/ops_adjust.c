@@ -48,7 +48,7 @@ SMI vreal sa_value(const exp_write *w, size_t i, int cnt) {
 NOINLINE void sa_write(const exp_write *w, size_t i, size_t n) { exp_write_staged_of(w, sa_value, i, n); }
 /* As exp_write_staged, without weights: the values form their own. */
 static void sa_out(const exp_write *w, size_t i, size_t n) {
-  const size_t whole = w->stream ? (64 - (uintptr_t)(w->s->dst[0] + i) % 64) % 64 / sizeof(real) : 0;
+  const size_t whole = w->stream ? before_line(w->s->dst[0] + i) : 0;
   const size_t head = whole < n ? whole : n;
   exp_write q = *w;
   q.stream = WRITE_CACHED;

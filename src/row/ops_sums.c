@@ -25,16 +25,11 @@ static const exp_body lse_f16_body = {LSE_BODY_OF(f16, lse_scalar)},
                       lse_bf16_body = {LSE_BODY_OF(bf16, lse_scalar)};
 EXP_KERNEL(lse_f16)
 EXP_KERNEL(lse_bf16)
-static const row_kernel *logsumexp_from_half(const row_call *c, row_store type) {
-  return type == STORE_F16 ? &lse_f16_kernel : &lse_bf16_kernel;
-}
-static const row_forms logsumexp_forms = {.widened = ROW_HALF_LOG, .from_half = logsumexp_from_half};
-#define LOGSUMEXP_FORMS &logsumexp_forms
-#else
-#define LOGSUMEXP_FORMS NULL
 #endif
+static const row_forms logsumexp_forms = {.widened = ROW_HALF_LOG,
+                                          HALF_KERNELS(lse_f16_kernel, lse_bf16_kernel)};
 static const row_kernel logsumexp_kernel = {
-    .engine = &exp_engine, .body = &logsumexp_body, .forms = LOGSUMEXP_FORMS};
+    .engine = &exp_engine, .body = &logsumexp_body, .forms = &logsumexp_forms};
 static const exp_body logmeanexp_body = {LSE_BODY(lme_scalar), .small = lse_short_scalars};
 EXP_KERNEL(logmeanexp)
 static const exp_body mellowmax_body = {.setup = omega_setup,

@@ -61,6 +61,18 @@ SMI vreal v_exp_pair(vreal x, vreal *k) {
   *k = exp_k(x);
   return exp_poly(exp_reduce(x, *k));
 }
+/* The same of n vectors, at most 8, step by step: one after another they fill the scheduler with
+ * steps that wait. sum: k + ROUNDER. */
+SMI void v_exp_pairs(const vreal *x, int n, vreal *sum, vreal *p) {
+  vreal t[8];
+#define EACH_PAIR(i) _Pragma("GCC unroll 8") for (int i = 0; i < n; i++)
+  EACH_PAIR(i) sum[i] = v_fma(x[i], v_set1(LOG2_E), v_set1(ROUNDER));
+  EACH_PAIR(i) t[i] = exp_reduce(x[i], v_sub(sum[i], v_set1(ROUNDER)));
+  EACH_PAIR(i) p[i] = v_set1(exp_coefficients[0]);
+  _Pragma("GCC unroll 16") for (int c = 1; c < EXP_TERMS; c++) EACH_PAIR(i) p[i] =
+      v_fma(p[i], t[i], v_set1(exp_coefficients[c]));
+#undef EACH_PAIR
+}
 
 /* e^x: 0 where it is below the smallest normal number, inf above the range, NaN for NaN. */
 SMI vreal v_exp(vreal x) {

@@ -6,7 +6,7 @@
  *     v_farther        the larger of two numbers that are not negative; NaN where either is one
  *     v_scale_normal   p * 2^k from sum = k + ROUNDER, where p and the result are normal
  *     v_exps_normal    e^x 2^-by of n vectors, by from by[i / each], where the results are normal;
- *                      step by step, because a step waits for the one before
+ *                      step by step (v_exp_pairs)
  *     v_count          a count, from 0 on, and 1 more in the lanes of m; v_counted: its number
  *     v_top_twos       of each of four groups, in a quarter of the lanes: the largest number, and
  *                      the next, which may be equal. Two groups at a time come from v_two_groups:
@@ -73,16 +73,10 @@ SMI vreal v_counted(vreal n) { return n; }
 #endif
 
 SMI void v_exps_normal(const vreal *x, int n, const vreal *by, int each, vreal *y) {
-  enum { MOST = 8 };
-  vreal sum[MOST], t[MOST];
-#define EACH_EXP(i) _Pragma("GCC unroll 8") for (int i = 0; i < n; i++)
-  EACH_EXP(i) sum[i] = v_fma(x[i], v_set1(LOG2_E), v_set1(ROUNDER));
-  EACH_EXP(i) t[i] = exp_reduce(x[i], v_sub(sum[i], v_set1(ROUNDER)));
-  EACH_EXP(i) y[i] = v_set1(exp_coefficients[0]);
-  _Pragma("GCC unroll 16") for (int c = 1; c < EXP_TERMS; c++) EACH_EXP(i) y[i] =
-      v_fma(y[i], t[i], v_set1(exp_coefficients[c]));
-  EACH_EXP(i) y[i] = v_scale_normal(y[i], by ? v_sub(sum[i], by[i / each]) : sum[i]);
-#undef EACH_EXP
+  vreal sum[8];
+  v_exp_pairs(x, n, sum, y);
+  _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) y[i] =
+      v_scale_normal(y[i], by ? v_sub(sum[i], by[i / each]) : sum[i]);
 }
 
 #ifdef RANK_SHUFFLES
