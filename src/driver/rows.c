@@ -460,7 +460,8 @@ static void segment_rows(job *j, smx_scratch *scratch, int64_t *empty) {
  * Shorter rows are widened, and several are computed at a time. */
 static void leave_half(job *j) {
   job_port *const x = j->src;
-  if (!takes_half(j) || j->offsets || !x->full || x->store > STORE_BF16 || x->axis != 1) return;
+  if (!takes_half(j) || j->offsets || !x->present) return;
+  if (!x->full || x->store > STORE_BF16 || x->axis != 1) return;
   for (int p = 1; p < ROW_SRC + ROW_DST; p++) {
     const job_port *q = p < ROW_SRC ? j->src + p : j->dst + (p - ROW_SRC);
     if (q->present && q->full && !q->direct) return;
