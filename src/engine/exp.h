@@ -102,6 +102,7 @@ typedef struct exp_sum {
   const exp_row *r;         /* for moments */
   deferred_store *deferred; /* for sum_deferred: the outputs written meanwhile */
   const row_scores *kept;   /* for exp_kept_sum */
+  const real *terms;        /* for moments: those of the row, of one page at most, or NULL */
 } exp_sum;
 
 /* The arguments of a write over one group. */
@@ -116,7 +117,7 @@ typedef struct exp_write {
   /* what is read next, prefetched between streaming stores; where nothing is, some address in the
    * cache */
   const real *next;
-  const real *weights; /* staged: those of elements from `from` on */
+  const real *weights; /* staged: those of elements from `from` on, or NULL = form them */
   size_t from;
 } exp_write;
 
@@ -304,6 +305,8 @@ enum { STAGE_ROOM = LANES + STAGE + LANES };
 #define exp_moment_staged SMX_FN(exp_moment_staged)
 #define exp_score_one SMX_FN(exp_score_one)
 #define exp_keeps SMX_FN(exp_keeps)
+#define exp_keeps_terms SMX_FN(exp_keeps_terms)
+#define exp_terms_sum SMX_FN(exp_terms_sum)
 #define exp_kept_max SMX_FN(exp_kept_max)
 #define exp_kept_find SMX_FN(exp_kept_find)
 #define exp_kept_sum SMX_FN(exp_kept_sum)
@@ -316,12 +319,15 @@ real exp_moment_staged(exp_sum *w, exp_factors_fn *factors, size_t i, size_t n);
 /* The score of one element. */
 void exp_score_one(const exp_scores *f, const span *s, const consts *k, real shift, size_t i, real *h,
                    real *l);
-/* Whether scores of rows of n elements are kept; forms them all and returns the largest; its
- * offset, or n; the sum, as sum_keep, whose store may be NULL. */
+/* Whether there is room to keep the scores of rows of n elements, and whether that gains for a sum
+ * alone; forms them all and returns the largest; its offset, or n; the sum, as sum_keep, whose
+ * store may be NULL, or the scores; the sum of terms, without the one at `skip`. */
+bool exp_keeps_terms(const exp_scores *f, size_t n);
 bool exp_keeps(const exp_scores *f, size_t n);
 real exp_kept_max(const exp_scores *f, const span *s, const consts *k, size_t n, row_scores *kept);
 size_t exp_kept_find(const row_scores *kept, size_t n, real value);
 real exp_kept_sum(exp_sum *w, size_t i, size_t n);
+real exp_terms_sum(const real *terms, size_t n, size_t skip);
 void exp_count(const exp_scores *f, const span *s, const consts *k, size_t i, size_t n, double *inf,
                double *valid, bool *nan);
 /* dst[0] = score is +inf ? share : none. */
@@ -488,6 +494,7 @@ typedef struct exp_output {
 #define exp_run_row SMX_FN(exp_run_row)
 #define exp_deferred_row SMX_FN(exp_deferred_row)
 #define exp_rows SMX_FN(exp_rows)
+#define exp_terms_rows SMX_FN(exp_terms_rows)
 SMI exp_output exp_output_none(row_writing writing, size_t size) {
   exp_output out;
   out.deferred = deferred_store_none(writing, size), out.writing = writing;
@@ -514,6 +521,9 @@ bool exp_run_row(const exp_body *b, const row_call *c, const span *s, const cons
 bool exp_deferred_row(const exp_body *b, const row_call *c, const span *s, const consts *k, real *store,
                       exp_write_fn *write, exp_output *out);
 void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c);
+/* Rows with moments or row outputs, or whose values are no weights: a short one forms its terms
+ * once. */
+void exp_terms_rows(const exp_body *b, const row_kernel *kernel, row_call *c);
 
 #define EXP_KERNEL(name) \
   static const row_kernel name##_kernel = {.engine = &exp_engine, .body = &name##_body};

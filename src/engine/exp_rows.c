@@ -226,12 +226,77 @@ NOINLINE void exp_half_rows(const exp_body *b, const row_kernel *kernel, row_cal
   }
 }
 
+/* The output of a short row from its terms, which become weights. */
+static void exp_finish_kept(const exp_body *b, const span *s, const consts *k, const exp_row *r, real *terms,
+                            row_writing writing) {
+  if (b->kind == EXP_SCALAR) {
+    exp_finish(b, s, k, r, NULL, writing);
+    return;
+  }
+  for (size_t i = 0; i < s->n; i += LANES) v_store(terms + i, exp_weight(v_load(terms + i), r, true));
+  const exp_write e = {.f = b->scores,
+                       .s = s,
+                       .k = k,
+                       .r = r,
+                       .weights = terms,
+                       .may_be_one = r->one < MAY_BE_ONE,
+                       .stream = writing,
+                       .next = s->src[0]};
+  b->write(&e, 0, s->n);
+}
+
+/* A short row whose terms are formed once, for its sum, its moments and its output. Returns false,
+ * with nothing written, when the row needs a rule. */
+NOINLINE bool exp_terms_row(const exp_body *b, const row_call *c, const span *s, ptrdiff_t prefetch) {
+  row_scores kept;
+  real *const terms = kept.h;
+  const size_t n = s->n;
+  consts k = b->setup(c, s);
+  const real max = exp_largest(b, c, s, &k, &kept), sink = b->extra ? b->extra(s, &k) : -R_INF,
+             top = sink > max ? sink : max;
+  if (!in_range(max) || !in_range(top) || sink != sink) return false;
+  exp_row r = {.scale_exp = k_of(top) - 1, .top = max};
+  exp_sum w = {.f = b->scores,
+               .s = s,
+               .k = &k,
+               .r = &r,
+               .skip = SIZE_MAX,
+               .scale_exp = r.scale_exp,
+               .store = terms,
+               .prefetch = prefetch,
+               .kept = &kept};
+  const size_t first = b->sum_without_max ? exp_kept_find(&kept, n, max) : n;
+  if (first < n) r.top_x = (double)s->src[0][first], r.top_l = b->scaled ? kept.l[first] : 0;
+  const double sum = (double)exp_kept_sum(&w, 0, n);
+  if (sum != sum) return false;
+  for (size_t i = n; i % LANES; i++) terms[i] = 0;
+  exp_finalize(b, s, &k, &r, sum, b->sum_without_max ? (double)exp_terms_sum(terms, n, first) : sum);
+  w.terms = terms;
+  if (b->moment) w.center = (real)r.top_x, r.moment = (double)b->moment(&w, 0, n) / sum;
+  if (b->spread) w.center = (real)(r.top_x + r.moment), r.spread = (double)b->spread(&w, 0, n) / sum;
+  exp_finish_kept(b, s, &k, &r, terms, c->writing);
+  if (b->row) b->row(s, &k, &r);
+  return true;
+}
+
+void exp_terms_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
+  const exp_way way = exp_way_of(b, c);
+  const bool keeps = way.plan != PLAN_STREAM && exp_keeps_terms(b->scores, c->n);
+  for (size_t r = 0; r < c->rows; r++) {
+    const span s = span_of(c, r);
+    const bool ahead = way.follow && r + AHEAD < c->rows;
+    if (!keeps || !exp_terms_row(b, c, &s, ahead ? (ptrdiff_t)(AHEAD * c->n * sizeof(real)) : 0))
+      run_row(kernel, c, r);
+  }
+  if (keeps && c->writing) v_stream_end();
+}
+
 /* Chooses the path of each row. Terms are kept in the output, or, with streaming stores, in the
- * place of its last row, or they are computed twice. Rows from memory are read once with a running
- * reference; longer rows and those that need a rule take the program. */
+ * place of its last row, or on the stack, or they are computed twice. Rows from memory are read
+ * once with a running reference; longer rows and those that need a rule take the program. */
 void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   if (b->moment || b->row) {
-    run_rows(kernel, c);
+    exp_terms_rows(b, kernel, c);
     return;
   }
   if (b->scores->half) {
@@ -240,11 +305,14 @@ void exp_rows(const exp_body *b, const row_kernel *kernel, row_call *c) {
   }
   if (c->rows == 0 || (b->small && c->plan == PLAN_AUTO && b->small(b, kernel, c))) return;
   const exp_way way = exp_way_of(b, c);
-  /* kept scores with low parts, and the stages of a write, are too much stack together */
   const bool stores =
                  way.weights && (way.scratched ? c->terms != NULL : way.plan == PLAN_CACHE && !c->writing),
-             room = !b->scores->low || stores || b->kind == EXP_SCALAR,
-             keeps = way.cached && room && exp_keeps(b->scores, c->n);
+             logs = b->kind == EXP_LOGS && b->scores->low, /* too much stack together */
+      keeps = way.cached && !logs && exp_keeps(b->scores, c->n);
+  if (keeps && !stores && (b->kind == EXP_WEIGHTS || b->kind == EXP_MAP)) {
+    exp_terms_rows(b, kernel, c);
+    return;
+  }
   for (size_t r = 0; r < c->rows; r++) {
     if (keeps) r = exp_kept_rows(b, c, &way, r);
     else if (way.cached || way.deferred) r = exp_ordinary_rows(b, c, &way, r, NULL);

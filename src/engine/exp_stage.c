@@ -163,14 +163,17 @@ STAGED_LOOPS(exp_staged_low, _l, 1)
 
 /* ---- kept scores ---- */
 
-bool exp_keeps(const exp_scores *f, size_t n) {
+bool exp_keeps_terms(const exp_scores *f, size_t n) {
 #ifdef V_PORTABLE
   return false; /* kept scores take stack, and vectors there too */
 #else
   /* gradients of f64 with low parts need the stack themselves */
   const bool large = f->low && sizeof(real) == 8;
-  return n > 0 && n <= KEPT && !large && (f->loops == &exp_staged || f->loops == &exp_staged_low);
+  return n > 0 && n <= KEPT && !large;
 #endif
+}
+bool exp_keeps(const exp_scores *f, size_t n) {
+  return exp_keeps_terms(f, n) && (f->loops == &exp_staged || f->loops == &exp_staged_low);
 }
 real exp_kept_max(const exp_scores *f, const span *s, const consts *k, size_t n, row_scores *kept) {
   f->page(s, k, NULL, 0, BLOCK, n, kept->h, kept->l);
@@ -202,6 +205,20 @@ real exp_kept_sum(exp_sum *w, size_t i, size_t n) {
   return w->f->low ? kept_sum_of(w, true, i, n) : kept_sum_of(w, false, i, n);
 }
 
+real exp_terms_sum(const real *terms, size_t n, size_t skip) {
+  vreal acc[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+#define STEP(u, i, cnt) \
+  { \
+    vreal e = v_load(terms + (i)); \
+    if (skip - (i) < LANES) e = v_select(v_eq(v_iota(), v_set1((real)(skip - (i)))), v_set1(0), e); \
+    acc[u] = v_add(acc[u], e); \
+  }
+  FOR_EACH_VECTOR(0, n, STEP)
+#undef STEP
+  return v_fold(acc);
+}
+
 /* ---- weights and moments ---- */
 
 /* Computes the terms of a stage in place of its scores. */
@@ -213,7 +230,7 @@ static void stage_terms(real *h, const real *l, const exp_scores *f, real scale_
 /* Stages begin where vectors do, because scores with noise need that; streamed outputs begin where
  * cache lines do. The outputs of a stage behind its last whole line, less than a vector, wait in
  * front of the next stage. */
-void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
+NOINLINE void write_stages(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
   real room[STAGE_ROOM] __attribute__((aligned(64))), l[STAGE] __attribute__((aligned(64)));
   real *const h = room + LANES;
   exp_write q = *w;
@@ -247,33 +264,61 @@ void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, siz
   }
 }
 
+/* The same of weights that are there. */
+static void write_weights(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
+  const size_t line = w->stream ? before_line(w->s->dst[0] + first) : 0, head = line < n ? line : n;
+  exp_write q = *w;
+  q.stream = WRITE_CACHED;
+  if (head) write(&q, first, head);
+  q.stream = w->stream;
+  if (n > head) write(&q, first + head, n - head);
+}
+void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
+  (w->weights ? write_weights : write_stages)(w, write, first, n);
+}
+
 static vreal weight_value(const exp_write *w, size_t i, int cnt) { return exp_weight_at(w, i); }
 static void weights_write(const exp_write *w, size_t i, size_t n) {
   exp_write_staged_of(w, weight_value, i, n);
 }
 void exp_weights(const exp_write *w, size_t i, size_t n) { exp_write_staged(w, weights_write, i, n); }
 
-real exp_moment_staged(exp_sum *w, exp_factors_fn *factors, size_t first, size_t n) {
+/* Adds the factors times the terms of n elements, which are blocks one after another. */
+SMI void moment_add(const real *factors, const real *e, size_t n, vreal *acc) {
+#define STEP(u, i, cnt) \
+  { \
+    const vreal term = v_load(e + (i)); \
+    acc[u] = v_fma(v_select(v_eq(term, v_set1(0)), v_set1(0), v_load(factors + (i))), term, acc[u]); \
+  }
+  for (size_t j = 0; j < n; j += BLOCK) FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, j, n - j, STEP)
+#undef STEP
+}
+/* From terms of one page. */
+NOINLINE void moment_of_terms(const exp_sum *w, exp_factors_fn *factors, size_t n, vreal *acc) {
+  real by[STAGE] __attribute__((aligned(64)));
+  EACH_STAGE(at, m, n) {
+    factors(w, w->terms + at, at, BLOCK, m, by);
+    moment_add(by, w->terms + at, m, acc);
+  }
+}
+NOINLINE void moment_of_scores(const exp_sum *w, exp_factors_fn *factors, size_t first, size_t n,
+                               vreal *acc) {
   stage z;
-  vreal acc[VPB];
-  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
   for (size_t step = 0; step < PAGE && step < n; step += BLOCK) {
     EACH_STAGE_OF_PAGES(from, count, step, n) {
       const size_t start = first + step + from / BLOCK * PAGE;
       w->f->page(w->s, w->k, &w->shift, start, PAGE, count, z.h, z.l);
       stage_terms(z.h, z.l, w->f, w->scale_exp, count);
       factors(w, z.h, start, PAGE, count, z.l);
-      for (size_t j = 0; j < count; j += BLOCK) {
-#define STEP(u, i, cnt) \
-  { \
-    const vreal e = v_load(z.h + (i)); \
-    acc[u] = v_fma(v_select(v_eq(e, v_set1(0)), v_set1(0), v_load(z.l + (i))), e, acc[u]); \
-  }
-        FOR_EACH_VECTOR_OF_BLOCK(UNROLL_BLOCK, j, count - j, STEP)
-#undef STEP
-      }
+      moment_add(z.l, z.h, count, acc);
     }
   }
+}
+real exp_moment_staged(exp_sum *w, exp_factors_fn *factors, size_t first, size_t n) {
+  vreal acc[VPB];
+  UNROLL_BLOCK for (int u = 0; u < VPB; u++) acc[u] = v_set1(0);
+  if (w->terms) moment_of_terms(w, factors, n, acc);
+  else moment_of_scores(w, factors, first, n, acc);
   return v_fold(acc);
 }
 

@@ -208,7 +208,9 @@ static bool capacity_row_next(const row_call *c, row_state *st) {
     capacity_put(&s, CAPACITY_LOW, (double)s.dst[0][0]), capacity_put(&s, CAPACITY_HIGH, (double)s.dst[0][0]);
   return false;
 }
-static const row_kernel capacity_row_kernel = PROGRAM(capacity_row);
+static const row_kernel capacity_row_kernel;
+static void capacity_row_rows(row_call *c) { exp_terms_rows(&capacity_row_body, &capacity_row_kernel, c); }
+static const row_kernel capacity_row_kernel = PROGRAM_WITH_ROWS(capacity_row);
 static const row_kernel capacity_kernel = {
     .engine = &compose_engine,
     .body = &(const compose){.first = &minmax_kernel, .then = &capacity_row_kernel}};

@@ -108,6 +108,7 @@ enum {
   NORM_BETA,
   NORM_EPS,
   NORM_RELU,
+  NORM_FLOOR, /* u is at least this */
   NORM_ROOT,
   NORM_GAMMA,
   NORM_DY,
@@ -116,6 +117,7 @@ enum {
 
 SMI consts nap_setup(const row_call *c, const span *s) {
   consts k = {{1}};
+  k.v[NORM_FLOOR] = -R_INF;
   k.v[NORM_BETA] = (real)c->params[1], k.v[NORM_EPS] = (real)c->params[2],
   k.v[NORM_GAMMA] = (real)c->params[0];
   return k;
@@ -148,13 +150,18 @@ SMI void norm_finalize(consts *k, const span *s, const reduce_map_row *r) {
 }
 SMI vreal norm_u(const span *s, const consts *k, size_t i, int cnt, vmask *live) {
   vreal x = norm_x(s, i, cnt, live), u = v_mul(x, v_set1(k->v[NORM_SCALE]));
-  return k->v[NORM_RELU] != 0 ? v_max(u, v_set1(0)) : u;
+  return v_max(u, v_set1(k->v[NORM_FLOOR]));
 }
 SMI void norm_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                   reduce_map_acc *acc) {
   vmask live;
   acc->a = v_add(acc->a, norm_u(s, k, i, cnt, &live));
-  if (s->src[SRC_DY]) acc->b = v_add(acc->b, norm_only(live, at(s->src[SRC_DY], i, cnt)));
+}
+SMI void norm_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                       reduce_map_acc *acc) {
+  vmask live;
+  acc->a = v_add(acc->a, norm_u(s, k, i, cnt, &live));
+  acc->b = v_add(acc->b, norm_only(live, at(s->src[SRC_DY], i, cnt)));
 }
 SMI void norm_more(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                    reduce_map_acc *acc) {
@@ -162,7 +169,14 @@ SMI void norm_more(const span *s, const consts *k, const reduce_map_row *r, size
   vreal away = v_sub(norm_u(s, k, i, cnt, &live), v_set1(k->v[NORM_MEAN]));
   away = norm_only(live, away);
   acc->a = v_fma(away, away, acc->a);
-  if (s->src[SRC_DY]) acc->b = v_fma(away, norm_only(live, at(s->src[SRC_DY], i, cnt)), acc->b);
+}
+SMI void norm_grad_more(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                        reduce_map_acc *acc) {
+  vmask live;
+  vreal away = v_sub(norm_u(s, k, i, cnt, &live), v_set1(k->v[NORM_MEAN]));
+  away = norm_only(live, away);
+  acc->a = v_fma(away, away, acc->a);
+  acc->b = v_fma(away, norm_only(live, at(s->src[SRC_DY], i, cnt)), acc->b);
 }
 SMI vreal norm_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {
   vmask live;
@@ -179,6 +193,8 @@ SMI vreal norm_grad_value(const span *s, const consts *k, const reduce_map_row *
 }
 REDUCE_MAP_SUMS_OF(norm_sums, norm_add)
 REDUCE_MAP_SUMS_OF(norm_mores, norm_more)
+REDUCE_MAP_SUMS_OF(norm_grad_sums, norm_grad_add)
+REDUCE_MAP_SUMS_OF(norm_grad_mores, norm_grad_more)
 REDUCE_MAP_VALUES_OF(norm_values, norm_value)
 REDUCE_MAP_VALUES_OF(norm_grad_values, norm_grad_value)
 #define NORM_KERNELS(name) \
@@ -192,8 +208,8 @@ REDUCE_MAP_VALUES_OF(norm_grad_values, norm_grad_value)
   REDUCE_MAP_KERNEL(name) \
   static const reduce_map_body name##_grad_body = {.setup = name##_setup, \
                                                    .finalize = norm_finalize, \
-                                                   .sums = norm_sums, \
-                                                   .more = norm_mores, \
+                                                   .sums = norm_grad_sums, \
+                                                   .more = norm_grad_mores, \
                                                    .write = norm_grad_values, \
                                                    .full = 1, \
                                                    .max = true, \
