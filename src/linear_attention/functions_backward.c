@@ -11,7 +11,7 @@
 
 #include "functions_walks.h"
 
-enum { CHUNK = 32 }; /* tokens between states that are kept */
+enum { CHUNK = 36 }; /* tokens between states that are kept: whole tiles */
 
 typedef struct backward_call {
   state_call s;

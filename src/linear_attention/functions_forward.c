@@ -9,7 +9,7 @@
 #include "functions.h"
 #include "functions_walks.h"
 
-enum { CHUNK = 128 }; /* tokens, staged together, at most */
+enum { CHUNK = 144 }; /* tokens, staged together, at most: whole tiles and vectors */
 
 typedef struct forward_call {
   state_call s;
@@ -24,7 +24,7 @@ typedef struct forward_work {
   state_made made;
   double *y;
   const char *past; /* what the next walk begins with, if that is not in state */
-  state_ahead ahead[4];
+  state_ahead ahead[AHEAD];
 } forward_work;
 
 static size_t work_of(const forward_call *f, char *memory, forward_work *w) {

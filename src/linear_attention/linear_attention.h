@@ -49,6 +49,7 @@ typedef enum state_rule {
 } state_rule;
 
 /* Rows that are read next, one for each token of a walk; NULL: none. */
+enum { AHEAD = 4 };
 typedef struct state_ahead {
   const void *rows;
   int64_t bytes; /* of a row */
@@ -76,7 +77,7 @@ typedef struct state_walk {
   const void *decay;
   int64_t decay_token, decay_row;
   bool lanes;
-  state_ahead ahead[4]; /* is fetched into the caches meanwhile */
+  state_ahead ahead[AHEAD]; /* is fetched into the caches meanwhile */
   /* NULL, or where the states before the tokens go, [tokens][rows][width], or are; NULL, or
    * [tokens][width]: the sum over the rows of S times the state before. */
   void *before;

@@ -15,19 +15,20 @@ SMI int64_t token_of(const state_walk *w, int64_t first, int u) {
   return w->backward ? w->tokens - 1 - first - u : first + u;
 }
 
-/* What a tile does with the state for each of its tokens. */
-enum { SHRINK = 1, ADD = 2, READ = 4 };
+/* What a tile does with the state for each of its tokens; FETCH: meanwhile. */
+enum { SHRINK = 1, ADD = 2, READ = 4, FETCH = 8 };
 
-/* Four tokens share what they read and write of a panel of the state: a vector of each row with
- * AVX2 (a pair of registers) and NEON, two with AVX-512. So eight sums are at work, each of which
- * waits for itself four cycles. With AVX2 some y are read from memory again; two tokens, whose y
- * stay in registers, take a tenth more time. */
-enum { TOKENS = 4, BOTH = 2 };
+/* TOKENS share what they read and write of a panel of the state: VECTORS of each row, of a pair of
+ * registers each with AVX2. Their y and sums stay in registers, and there are as many sums as to
+ * have one of them ready in each cycle. */
 #if defined(__AVX512F__) && !defined(V_PORTABLE)
-enum { VECTORS = 2 };
+enum { TOKENS = 4, VECTORS = 2 };
+#elif defined(__AVX2__) && !defined(V_PORTABLE)
+enum { TOKENS = 3, VECTORS = 1 };
 #else
-enum { VECTORS = 1 };
+enum { TOKENS = 4, VECTORS = 1 };
 #endif
+enum { BOTH = 2 };
 #define EACH_OF(u, count) _Pragma("GCC unroll 4") for (int u = 0; u < (count); u++)
 
 /* Some rows of the vectors from column j on. The state lies at `at`, and is first read at `from`;
@@ -38,6 +39,8 @@ typedef struct panel {
   int64_t stride, from_stride, j, row, rows;
   bool whole;
   int vectors;
+  const char *ahead; /* is fetched into the caches, ahead_row bytes further on for each row */
+  int64_t ahead_row;
 } panel;
 
 /* Tokens from `first` on: the first takes step s of `kind`, the others step s_after of
@@ -70,9 +73,11 @@ SMI void tile_of(const state_walk *w, const panel *p, const token_steps *steps, 
   const int64_t decay_row = w->decay ? w->decay_row : 0;
   const bool behind = w->backward;
   const real *from = p->from;
+  const char *ahead = p->ahead;
   real *at = p->at;
   for (int64_t i = 0; i < rows; i++, at += stride, from += from_stride) {
     vreal state[VECTORS];
+    if (kind & FETCH) v_prefetch(ahead), ahead += p->ahead_row;
     EACH_OF(v, vectors)
     state[v] = v_load(from + v * LANES);
     EACH_OF(u, tokens) {
@@ -103,6 +108,8 @@ SMI void tile_of(const state_walk *w, const panel *p, const token_steps *steps, 
   }
 TILES(add_read, ADD | READ)
 TILES(add_read_shrink, ADD | READ | SHRINK)
+TILES(add_read_fetch, ADD | READ | FETCH)
+TILES(add_read_shrink_fetch, ADD | READ | SHRINK | FETCH)
 TILES(add, ADD)
 TILES(add_shrink, ADD | SHRINK)
 TILES(read, READ)
@@ -180,7 +187,7 @@ static panel panel_of(const state_walk *w, int64_t j) {
   real *state = (real *)w->state + j;
   const real *from = w->from ? (const real *)w->from + j : state;
   const int64_t stride = w->stride ? w->stride : w->width;
-  return (panel){state, from, stride, stride, j, 0, w->rows, true, vectors_at(w, j)};
+  return (panel){state, from, stride, stride, j, 0, w->rows, true, vectors_at(w, j), NULL, 0};
 }
 
 /* Token by token, where a step is none of the tiles. */
@@ -207,23 +214,32 @@ NOINLINE void copy_rows(const real *from, int64_t from_stride, int64_t rows, rea
   for (int64_t i = 0; i < rows; i++, from += from_stride, to += stride) v_store(to, v_load(from));
 }
 
-/* Some tokens' share of what is read next, of which each panel takes a part. */
-SMI void fetch_ahead(const state_walk *w, const panel *p, int64_t first, int tokens) {
-  enum { ARRAYS = sizeof w->ahead / sizeof *w->ahead };
-  const int64_t wide = VECTORS * LANES, panels = (w->width + wide - 1) / wide;
-  for (int64_t i = p->j / wide; i < ARRAYS && !p->row; i += panels) {
-    const state_ahead *a = w->ahead + i;
-    const char *at = (const char *)a->rows + first * a->bytes, *end = at + tokens * a->bytes;
-    for (; a->rows && at < end; at += 64) v_prefetch_far(at);
-  }
+enum { LINE = 64 };
+
+static tile_fn *fetching(tile_fn *tile) {
+  return tile == add_read ? add_read_fetch : tile == add_read_shrink ? add_read_shrink_fetch : NULL;
+}
+
+/* What is read next is asked for a line at a time, between the sums of a tile; at once, where there
+ * are more lines than rows. Each panel has some of the arrays, which its tiles take in turns. */
+SMI void fetch_ahead(const state_walk *w, panel *p, int64_t first) {
+  const int64_t wide = VECTORS * LANES, panels = (w->width + wide - 1) / wide, own = p->j / wide;
+  const int64_t count = (AHEAD - own + panels - 1) / panels, tokens = count * TOKENS;
+  const state_ahead *a = w->ahead + own + first / TOKENS % count * panels;
+  const int64_t bytes = a->rows ? tokens * a->bytes : 0;
+  p->ahead = a->rows ? (const char *)a->rows + first / tokens * bytes : (const char *)p->at;
+  p->ahead_row = bytes <= p->rows * LINE ? bytes / p->rows : 0;
+  for (int64_t at = 0; at < bytes && !p->ahead_row; at += LINE) v_prefetch_far(p->ahead + at);
 }
 
 static void walk_tokens(const state_walk *w, tile_fn *tile, panel *p) {
+  tile_fn *const fetch = fetching(tile);
+  const bool fetches = fetch && w->ahead->rows && p->j / (VECTORS * LANES) < AHEAD && !p->row && p->rows;
   token_steps steps = {w->step, w->step, 0};
   for (int tokens; steps.first < w->tokens; steps.first += tokens) {
     tokens = steps.first + TOKENS <= w->tokens ? TOKENS : 1;
-    fetch_ahead(w, p, steps.first, tokens);
-    tile(w, p, &steps, tokens);
+    if (fetches) fetch_ahead(w, p, steps.first);
+    (fetches ? fetch : tile)(w, p, &steps, tokens);
     p->from = p->at, p->from_stride = p->stride;
   }
 }
