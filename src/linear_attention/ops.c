@@ -330,31 +330,46 @@ static void walk(const state_walk *w) {
 
 /* ---- sums ---- */
 
-enum { ROWS = 16 }; /* of the state, side by side: whole vectors */
+enum { ROWS = 64 }; /* of the state, side by side, at most: their sums wait together */
 
-/* The column after each of some tokens, and what they read of these rows. */
-SMI vreal read_rows(const state_sums *c, int64_t i, int64_t first, int tokens, real *column, vreal out) {
-  real after[LANES * ROWS], q[LANES * ROWS] = {0};
-  const int64_t at = first * c->x_step + i, step = tokens < LANES ? ROWS : c->x_step;
-  for (int r = 0; r < ROWS; r += LANES) {
+/* The column after each of some tokens, in rows of ROWS. */
+SMI void add_keys(const state_sums *c, int64_t i, int64_t rows, int64_t first, int tokens, real *column,
+                  real *after) {
+  for (int64_t r = 0; r < rows; r += LANES) {
+    const real *k = reals(c->k, first * c->x_step + i + r);
     vreal state = v_load(column + r);
-    for (int t = 0; t < tokens; t++) {
-      state = v_add(v_load(reals(c->k, at + t * c->x_step + r)), state);
+    for (int t = 0; t < tokens; t++, k += c->x_step) {
+      state = v_add(v_load(k), state);
       v_store(after + t * ROWS + r, state);
     }
     for (int t = tokens; t < LANES; t++) v_store(after + t * ROWS + r, state);
     v_store(column + r, state);
   }
-  for (int t = 0; t < tokens && tokens < LANES; t++)
-    memcpy(q + t * ROWS, reals(c->q, at + t * c->x_step), ROWS * sizeof *q);
-  const char *is = (const char *)after, *by = (const char *)(tokens < LANES ? q : reals(c->q, at));
-  for (int x = 0; x < ROWS && i + x < c->d; x += REAL_STEP) {
+}
+
+/* What the queries of some tokens, `step` apart, read of these rows. */
+SMI vreal read_rows(const real *after, const real *q, int64_t step, int64_t rows, vreal out) {
+  for (int64_t x = 0; x < rows; x += REAL_STEP) {
     vreal s[REAL_STEP], z[REAL_STEP];
-    v_columns(is + x * (int)sizeof(real), ROWS * sizeof(real), s);
-    v_columns(by + x * (int)sizeof(real), step * (int64_t)sizeof(real), z);
+    v_columns((const char *)(after + x), ROWS * sizeof(real), s);
+    v_columns((const char *)(q + x), step * (int64_t)sizeof(real), z);
     _Pragma("GCC unroll 4") for (int y = 0; y < REAL_STEP; y++) out = v_fma(z[y], s[y], out);
   }
   return out;
+}
+
+SMI void add_tokens(const state_sums *c, int64_t i, int64_t rows, int64_t first, int tokens, real *column) {
+  real after[LANES * ROWS], few[LANES * ROWS], *out = reals_to(c->out, first);
+  const real *q = reals(c->q, first * c->x_step + i);
+  const vreal before = i ? at(out, 0, tokens) : v_set1(0);
+  add_keys(c, i, rows, first, tokens, column, after);
+  if (tokens == LANES) {
+    v_store(out, read_rows(after, q, c->x_step, rows, before));
+    return;
+  }
+  for (int t = 0; t < LANES; t++)
+    memcpy(few + t * ROWS, q + (t < tokens ? t : 0) * c->x_step, (size_t)rows * sizeof *few);
+  put(out, 0, tokens, read_rows(after, few, ROWS, rows, before));
 }
 
 static void add_column(const state_sums *c) {
@@ -363,22 +378,29 @@ static void add_column(const state_sums *c) {
     real column[ROWS] = {0};
     const int64_t rows = c->d - i < ROWS ? c->d - i : ROWS;
     for (int64_t r = 0; r < rows; r++) column[r] = state[(i + r) * c->stride];
-    for (int64_t t = 0; t < c->tokens; t += LANES) {
-      const int some = lanes_left((size_t)(c->tokens - t));
-      real *out = reals_to(c->out, t);
-      put(out, 0, some, read_rows(c, i, t, some, column, i ? at(out, 0, some) : v_set1(0)));
-    }
+    for (int64_t t = 0; t < c->tokens; t += LANES)
+      add_tokens(c, i, rows, t, lanes_left((size_t)(c->tokens - t)), column);
     for (int64_t r = 0; r < rows; r++) state[(i + r) * c->stride] = column[r];
   }
+}
+
+enum { ABREAST = 4 };
+
+SMI void add_values(const state_sums *c, int64_t j, int vectors, real *row) {
+  vreal sum[ABREAST];
+  EACH_OF(v, vectors) sum[v] = v_load(row + v * LANES);
+  for (int64_t t = 0; t < c->tokens; t++)
+    EACH_OF(v, vectors) sum[v] = v_add(v_load(reals(c->v, t * c->e + j + v * LANES)), sum[v]);
+  EACH_OF(v, vectors) v_store(row + v * LANES, sum[v]);
 }
 
 static void add_sums(const state_sums *c) {
   real *row = (real *)c->state + c->d * c->stride;
   add_column(c);
-  for (int64_t j = 0; j < c->e; j += LANES) {
-    vreal sum = v_load(row + j);
-    for (int64_t t = 0; t < c->tokens; t++) sum = v_add(v_load(reals(c->v, t * c->e + j)), sum);
-    v_store(row + j, sum);
+  for (int64_t j = 0; j < c->e; j += ABREAST * LANES) {
+    if (j + ABREAST * LANES <= c->e) add_values(c, j, ABREAST, row + j);
+    else
+      for (int64_t r = j; r < c->e; r += LANES) add_values(c, r, 1, row + r);
   }
   for (int64_t t = 0; t < c->tokens; t++) row[c->e] += *reals(c->kept, t);
 }
