@@ -426,13 +426,8 @@ static void divide(const void *sums, double eps, int64_t rows, int64_t n, void *
   }
 }
 
-/* elu x + 1: x + 1 above 0, else e^x, which is 0 from LEAST down. A NaN stays one. */
-SMI vreal elu1(vreal x) {
-  enum { LEAST = SMX_REAL == 32 ? -88 : -709 };
-  vreal k, p = v_exp_pair(v_max(v_set1(LEAST), x), &k), e = v_scale_near(p, k);
-  e = v_flush(e, e, v_set1(R_TINY));
-  return v_select(v_lt(v_set1(0), x), v_add(x, v_set1(1)), e);
-}
+/* elu x + 1: x + 1 above 0, else e^x. A NaN stays one. */
+SMI vreal elu1(vreal x) { return v_select(v_lt(v_set1(0), x), v_add(x, v_set1(1)), exp_down(x)); }
 
 typedef struct mapped {
   vreal y, slope;
@@ -467,6 +462,8 @@ static void map_all(int map, double scale, const void *x, int64_t n, void *y, vo
   int64_t i = 0;
   for (; map == STATE_IDENTITY && !slope && i + LANES <= n; i += LANES)
     v_store((real *)y + i, v_mul(by, v_load((const real *)x + i)));
+  for (; map == STATE_ELU1 && !slope && scale == 1 && i + LANES <= n; i += LANES)
+    v_store((real *)y + i, elu1(v_load((const real *)x + i)));
   for (; map == STATE_ELU1 && !slope && i + LANES <= n; i += LANES)
     v_store((real *)y + i, v_mul(by, elu1(v_load((const real *)x + i))));
   for (; i < n; i += LANES) {
