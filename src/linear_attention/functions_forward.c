@@ -9,7 +9,7 @@
 #include "functions.h"
 #include "functions_walks.h"
 
-enum { CHUNK = 144 }; /* tokens, staged together, at most: whole tiles and vectors */
+enum { CHUNK = 48 }; /* tokens, staged together, at most: whole tiles and vectors */
 
 typedef struct forward_call {
   state_call s;
@@ -22,7 +22,7 @@ typedef struct forward_work {
   state_tokens t;
   char *state, *out, *all, *delta, *recall;
   state_made made;
-  double *y;
+  double *y, *over; /* over: of the tokens of a chunk */
   const char *past; /* what the next walk begins with, if that is not in state */
   state_ahead ahead[AHEAD];
 } forward_work;
@@ -31,12 +31,12 @@ static size_t work_of(const forward_call *f, char *memory, forward_work *w) {
   const state_call *s = &f->s;
   const int64_t rows = f->chunk * s->wide_n, tokens = state_tokens_size(s, f->chunk, false);
   const int64_t reals = tokens + s->m * s->wide_n + (s->delta ? 4 : 2) * rows;
-  if (!memory) return (size_t)(reals * s->bytes) + (size_t)(4 * s->wide_n) * sizeof(double);
+  if (!memory) return (size_t)(reals * s->bytes) + (size_t)(4 * s->wide_n + f->chunk) * sizeof(double);
   w->t = state_tokens_at(s, f->chunk, false, memory), memory += tokens * s->bytes;
   w->state = memory, w->out = w->state + s->m * s->wide_n * s->bytes, w->all = w->out + rows * s->bytes;
   w->delta = w->all + rows * s->bytes, w->recall = w->delta + rows * s->bytes;
   w->made.out = (double *)(void *)(w->all + (s->delta ? 3 : 1) * rows * s->bytes);
-  w->made.all = w->made.out + s->wide_n, w->y = w->made.all + s->wide_n;
+  w->made.all = w->made.out + s->wide_n, w->y = w->made.all + s->wide_n, w->over = w->y + s->wide_n;
   return 0;
 }
 
@@ -62,13 +62,10 @@ static void write_queries(const state_call *s, int64_t item, int64_t head, int64
   if (s->norm == NORM_NONE) {
     for (int64_t i = 0; i < count && w->out != to; i++)
       memcpy(to + i * s->e * s->bytes, state_at(s, w->out, i, s->wide_n), (size_t)(s->e * s->bytes));
-    s->kernels->clean(to, count * s->e, true);
+    if (s->delta) s->kernels->clean(to, count * s->e, true);
     return;
   }
-  if (is_apart(s)) {
-    s->kernels->divide(w->all, s->eps, count, s->e, to);
-    return;
-  }
+  if (is_apart(s)) return; /* the walk did */
   if (s->norm == NORM_SUM) {
     for (int64_t i = 0; i < count; i++)
       over_its_sum(s, state_at(s, w->out, i, s->wide_n), state_at(s, to, i, s->e));
@@ -101,6 +98,13 @@ static void walk_chunk(const state_call *s, forward_work *w, int64_t count, bool
     s->kernels->walk(&sums);
   }
   walk_shrinks(s, &walk, &w->t, false);
+  if (is_apart(s)) {
+    const state_sums sums = {w->state,  w->t.k,    w->t.q, w->t.v, w->t.kept, s->d,   s->e,
+                             s->wide_n, s->wide_d, count,  w->all, s->eps,    w->over};
+    s->kernels->sums(&sums);
+    walk.over = w->over;
+  }
+  walk.cleans = queries && !s->delta && (s->norm == NORM_NONE || is_apart(s));
   walk.from = w->past, w->past = NULL;
   memcpy(walk.ahead, w->ahead, sizeof walk.ahead);
   if (s->delta) {
@@ -113,10 +117,6 @@ static void walk_chunk(const state_call *s, forward_work *w, int64_t count, bool
       walk.result = (size_t)(s->c->dims.lead_count * s->groups * s->m * s->n * s->bytes);
   }
   s->kernels->walk(&walk);
-  if (!is_apart(s)) return;
-  const state_sums sums = {w->state, w->t.k,    w->t.q,    w->t.v, w->t.kept, s->d,
-                           s->e,     s->wide_n, s->wide_d, count,  w->all};
-  s->kernels->sums(&sums);
 }
 
 /* `out` is y itself where its rows are wide. */

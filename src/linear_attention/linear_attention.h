@@ -68,6 +68,10 @@ typedef struct state_walk {
    * those of other walks. It is written as `clean` without `tiny` leaves it, maybe by
    * streaming stores. */
   size_t result;
+  /* Of one step, not token by token: out becomes what outputs hold, as `clean` with `tiny` leaves
+   * it; first, if over is not NULL, over[t] out, a product of doubles. */
+  bool cleans;
+  const double *over;
   state_step step[2];
   bool two, backward; /* two: steps */
   state_rule rule;
@@ -92,13 +96,12 @@ typedef struct state_sums {
   const void *k, *q, *v, *kept;         /* [tokens][x_step], v: [tokens][e]; kept: [tokens], 1 or 0 each */
   int64_t d, e, stride, x_step, tokens; /* x_step: padded; e: a multiple of 16 */
   void *out;                            /* [tokens] */
+  double eps, *over;                    /* [tokens]: 1 / (out + eps), 0 where that is 0 */
 } state_sums;
 
 typedef struct linear_attention_kernels {
   void (*walk)(const state_walk *w);
   void (*sums)(const state_sums *s);
-  /* Each row of n, a multiple of 16, over its sum and eps; 0 where that is 0. Clean. */
-  void (*divide)(const void *sums, double eps, int64_t rows, int64_t n, void *y);
   /* y = scale map(x), and its derivative, if slope is not NULL. */
   void (*map)(int map, double scale, const void *x, int64_t n, void *y, void *slope);
   /* n numbers become what outputs hold: one NaN, and with `tiny` no subnormal ones. */

@@ -31,13 +31,11 @@ enum { TOKENS = 4, VECTORS = 1 };
 enum { BOTH = 2 };
 #define EACH_OF(u, count) _Pragma("GCC unroll 4") for (int u = 0; u < (count); u++)
 
-/* Some rows of the vectors from column j on. The state lies at `at`, and is first read at `from`;
- * whole: no rows come before them, so that the sums begin with 0. */
+/* The vectors from column j on. The state lies at `at`, and is first read at `from`. */
 typedef struct panel {
   real *at;
   const real *from;
-  int64_t stride, from_stride, j, row, rows;
-  bool whole;
+  int64_t stride, j;
   int vectors;
   const char *ahead; /* is fetched into the caches, ahead_row bytes further on for each row */
   int64_t ahead_row;
@@ -60,22 +58,21 @@ SMI void tile_of(const state_walk *w, const panel *p, const token_steps *steps, 
   EACH_OF(u, tokens) {
     const state_step *s = u ? steps->s_after : steps->s;
     const int64_t t = token_of(w, steps->first, u);
-    x[u] = reals(s->x, t * w->x_step + p->row), z[u] = reals(s->z, t * w->x_step + p->row);
-    decay[u] = w->decay ? reals(w->decay, t * w->decay_token + p->row * w->decay_row) : no_decay;
+    x[u] = reals(s->x, t * w->x_step), z[u] = reals(s->z, t * w->x_step);
+    decay[u] = w->decay ? reals(w->decay, t * w->decay_token) : no_decay;
     to[u] = reals_to(s->out, t * w->width + p->j);
     EACH_OF(v, vectors) {
       if ((u ? kind_after : kind) & ADD) y[u][v] = v_load(reals(s->y, t * w->width + p->j + v * LANES));
       out[u][v] = v_set1(0);
-      if (((u ? kind_after : kind) & READ) && !p->whole) out[u][v] = v_load(to[u] + v * LANES);
     }
   }
-  const int64_t rows = p->rows, stride = p->stride, from_stride = p->from_stride;
+  const int64_t rows = w->rows, stride = p->stride;
   const int64_t decay_row = w->decay ? w->decay_row : 0;
   const bool behind = w->backward;
   const real *from = p->from;
   const char *ahead = p->ahead;
   real *at = p->at;
-  for (int64_t i = 0; i < rows; i++, at += stride, from += from_stride) {
+  for (int64_t i = 0; i < rows; i++, at += stride, from += stride) {
     vreal state[VECTORS];
     if (kind & FETCH) v_prefetch(ahead), ahead += p->ahead_row;
     EACH_OF(v, vectors)
@@ -134,6 +131,14 @@ SMI tile_fn *tile_for(const state_walk *w, int number) {
   return tiles[s->x != NULL][s->z != NULL][shrinks];
 }
 
+static void clean(void *x, int64_t n, bool tiny) {
+  for (int64_t i = 0; i < n; i += LANES) {
+    const int cnt = lanes_left((size_t)(n - i));
+    const vreal is = at(x, (size_t)i, cnt);
+    put(x, (size_t)i, cnt, tiny ? v_clean(is) : v_select(v_eq(is, is), is, v_set1(r_nan())));
+  }
+}
+
 /* ---- any step ---- */
 
 SMI vreal shrunk(const state_walk *w, vreal state, int64_t t, int64_t i, int64_t j) {
@@ -187,7 +192,7 @@ static panel panel_of(const state_walk *w, int64_t j) {
   real *state = (real *)w->state + j;
   const real *from = w->from ? (const real *)w->from + j : state;
   const int64_t stride = w->stride ? w->stride : w->width;
-  return (panel){state, from, stride, stride, j, 0, w->rows, true, vectors_at(w, j), NULL, 0};
+  return (panel){state, from, stride, j, vectors_at(w, j), NULL, 0};
 }
 
 /* Token by token, where a step is none of the tiles. */
@@ -206,41 +211,61 @@ NOINLINE void walk_plainly(const state_walk *w, tile_fn *const *tile) {
   }
 }
 
-/* LONG tokens or more walk a panel in memory of its own, of at most ROOM reals: rows of a state
- * that are a power of two apart share few places of the first-level cache. */
-enum { ROOM = 8192 / sizeof(real), LONG = 16 };
-
-NOINLINE void copy_rows(const real *from, int64_t from_stride, int64_t rows, real *to, int64_t stride) {
-  for (int64_t i = 0; i < rows; i++, from += from_stride, to += stride) v_store(to, v_load(from));
-}
-
 enum { LINE = 64 };
 
 static tile_fn *fetching(tile_fn *tile) {
   return tile == add_read ? add_read_fetch : tile == add_read_shrink ? add_read_shrink_fetch : NULL;
 }
 
-/* What is read next is asked for a line at a time, between the sums of a tile; at once, where there
- * are more lines than rows. Each panel has some of the arrays, which its tiles take in turns. */
-SMI void fetch_ahead(const state_walk *w, panel *p, int64_t first) {
+/* What a panel has of the arrays that are read next; its tiles take them in turns. */
+typedef struct later {
+  const char *at[AHEAD];
+  int64_t bytes[AHEAD], row[AHEAD]; /* of a tile; 0: none, or not line by line */
+  int count, turn;
+} later;
+
+static later later_of(const state_walk *w, const panel *p) {
   const int64_t wide = VECTORS * LANES, panels = (w->width + wide - 1) / wide, own = p->j / wide;
-  const int64_t count = (AHEAD - own + panels - 1) / panels, tokens = count * TOKENS;
-  const state_ahead *a = w->ahead + own + first / TOKENS % count * panels;
-  const int64_t bytes = a->rows ? tokens * a->bytes : 0;
-  p->ahead = a->rows ? (const char *)a->rows + first / tokens * bytes : (const char *)p->at;
-  p->ahead_row = bytes <= p->rows * LINE ? bytes / p->rows : 0;
-  for (int64_t at = 0; at < bytes && !p->ahead_row; at += LINE) v_prefetch_far(p->ahead + at);
+  later l = {.count = own < AHEAD && w->rows ? (int)((AHEAD - own + panels - 1) / panels) : 0};
+  for (int i = 0; i < l.count; i++) {
+    const state_ahead *a = w->ahead + own + i * panels;
+    if (!a->rows) continue;
+    l.at[i] = a->rows, l.bytes[i] = TOKENS * l.count * a->bytes;
+    l.row[i] = l.bytes[i] <= w->rows * LINE ? l.bytes[i] / w->rows : 0;
+  }
+  return l;
+}
+
+/* A line at a time, between the sums of a tile; at once, where there are more lines than rows. */
+SMI void fetch_later(later *l, panel *p) {
+  const int i = l->turn;
+  const char *at = l->at[i] ? l->at[i] : (const char *)p->at;
+  for (int64_t x = 0; x < l->bytes[i] && !l->row[i]; x += LINE) v_prefetch_far(at + x);
+  p->ahead = at, p->ahead_row = l->row[i];
+  l->at[i] = at + l->bytes[i];
+  l->turn = i + 1 < l->count ? i + 1 : 0;
+}
+
+/* What some tokens read becomes what outputs hold, while it is in the first-level cache. */
+NOINLINE void finish(const state_walk *w, const panel *p, int64_t first, int tokens) {
+  for (int u = 0; u < tokens; u++) {
+    const int64_t t = token_of(w, first, u);
+    real *out = reals_to(w->step->out, t * w->width + p->j);
+    for (int v = 0; v < p->vectors; v++, out += LANES)
+      v_store(out, v_clean(w->over ? v_narrow(v_wide_mul(v_widen_at(out), w->over[t])) : v_load(out)));
+  }
 }
 
 static void walk_tokens(const state_walk *w, tile_fn *tile, panel *p) {
-  tile_fn *const fetch = fetching(tile);
-  const bool fetches = fetch && w->ahead->rows && p->j / (VECTORS * LANES) < AHEAD && !p->row && p->rows;
+  later l = w->ahead->rows && fetching(tile) ? later_of(w, p) : (later){.count = 0};
+  tile_fn *const by = l.count ? fetching(tile) : tile;
   token_steps steps = {w->step, w->step, 0};
   for (int tokens; steps.first < w->tokens; steps.first += tokens) {
     tokens = steps.first + TOKENS <= w->tokens ? TOKENS : 1;
-    if (fetches) fetch_ahead(w, p, steps.first);
-    (fetches ? fetch : tile)(w, p, &steps, tokens);
-    p->from = p->at, p->from_stride = p->stride;
+    if (l.count) fetch_later(&l, p);
+    by(w, p, &steps, tokens);
+    if (w->cleans) finish(w, p, steps.first, tokens);
+    p->from = p->at;
   }
 }
 
@@ -260,24 +285,8 @@ static void walk_steps(const state_walk *w, tile_fn *const *tile, const panel *p
 
 static void walk_panel(const state_walk *w, tile_fn *const *tile, int64_t j) {
   panel p = panel_of(w, j);
-  real room[ROOM], *state = p.at;
-  const real *from = p.from;
-  const int64_t width = p.stride, stride = p.vectors * LANES, most = ROOM / stride;
-  const bool moves = w->tokens >= LONG && (!w->two || w->rows <= most);
-  const bool writes = w->two || w->step[0].x || w->decay; /* else tasks may share the state */
-  do {
-    if (moves) {
-      p.rows = w->rows - p.row < most ? w->rows - p.row : most;
-      for (int v = 0; v < p.vectors; v++)
-        copy_rows(from + p.row * width + v * LANES, width, p.rows, room + v * LANES, stride);
-      p.at = room, p.stride = p.from_stride = stride, p.from = room;
-    }
-    if (w->two) walk_steps(w, tile, &p);
-    else walk_tokens(w, tile[0], &p);
-    for (int v = 0; v < p.vectors && moves && writes; v++)
-      copy_rows(room + v * LANES, stride, p.rows, state + p.row * width + v * LANES, width);
-    p.row += p.rows, p.whole = false;
-  } while (p.row < w->rows);
+  if (w->two) walk_steps(w, tile, &p);
+  else walk_tokens(w, tile[0], &p);
 }
 
 /* ---- one token ----
@@ -318,6 +327,7 @@ static void one_token(const state_walk *w) {
 static void walk(const state_walk *w) {
   if (w->result && w->rows > 0) {
     one_token(w);
+    if (w->cleans) clean(w->step->out, w->width, true);
     return;
   }
   tile_fn *const tile[] = {tile_for(w, 0), w->two ? tile_for(w, 1) : NULL};
@@ -342,16 +352,17 @@ SMI void add_keys(const state_sums *c, int64_t i, int64_t rows, int64_t first, i
       state = v_add(v_load(k), state);
       v_store(after + t * ROWS + r, state);
     }
-    for (int t = tokens; t < LANES; t++) v_store(after + t * ROWS + r, state);
+    for (int t = tokens; t < LANES && tokens > 1; t++) v_store(after + t * ROWS + r, state);
     v_store(column + r, state);
   }
 }
 
-/* What the queries of some tokens, `step` apart, read of these rows. */
-SMI vreal read_rows(const real *after, const real *q, int64_t step, int64_t rows, vreal out) {
+/* What the queries of some tokens, `step` apart, read of these rows. Steps of 0: of one token. */
+SMI vreal read_rows(const real *after, int64_t after_step, const real *q, int64_t step, int64_t rows,
+                    vreal out) {
   for (int64_t x = 0; x < rows; x += REAL_STEP) {
     vreal s[REAL_STEP], z[REAL_STEP];
-    v_columns((const char *)(after + x), ROWS * sizeof(real), s);
+    v_columns((const char *)(after + x), after_step * (int64_t)sizeof(real), s);
     v_columns((const char *)(q + x), step * (int64_t)sizeof(real), z);
     _Pragma("GCC unroll 4") for (int y = 0; y < REAL_STEP; y++) out = v_fma(z[y], s[y], out);
   }
@@ -362,19 +373,17 @@ SMI void add_tokens(const state_sums *c, int64_t i, int64_t rows, int64_t first,
   real after[LANES * ROWS], few[LANES * ROWS], *out = reals_to(c->out, first);
   const real *q = reals(c->q, first * c->x_step + i);
   const vreal before = i ? at(out, 0, tokens) : v_set1(0);
+  const bool one = tokens == 1, all = tokens == LANES;
   add_keys(c, i, rows, first, tokens, column, after);
-  if (tokens == LANES) {
-    v_store(out, read_rows(after, q, c->x_step, rows, before));
-    return;
-  }
-  for (int t = 0; t < LANES; t++)
-    memcpy(few + t * ROWS, q + (t < tokens ? t : 0) * c->x_step, (size_t)rows * sizeof *few);
-  put(out, 0, tokens, read_rows(after, few, ROWS, rows, before));
+  for (int t = 0; t < LANES && !one && !all; t++)
+    memcpy(few + t * ROWS, q + (t < tokens ? t : 0) * c->x_step, (size_t)state_padded(rows) * sizeof *few);
+  const int64_t step = one ? 0 : ROWS;
+  put(out, 0, tokens, read_rows(after, step, one || all ? q : few, all ? c->x_step : step, rows, before));
 }
 
 static void add_column(const state_sums *c) {
   real *state = (real *)c->state + c->e;
-  for (int64_t i = 0; i < c->d; i += ROWS) {
+  for (int64_t i = 0; i == 0 || i < c->d; i += ROWS) { /* without rows, sums of none */
     real column[ROWS] = {0};
     const int64_t rows = c->d - i < ROWS ? c->d - i : ROWS;
     for (int64_t r = 0; r < rows; r++) column[r] = state[(i + r) * c->stride];
@@ -402,28 +411,15 @@ static void add_sums(const state_sums *c) {
     else
       for (int64_t r = j; r < c->e; r += LANES) add_values(c, r, 1, row + r);
   }
-  for (int64_t t = 0; t < c->tokens; t++) row[c->e] += *reals(c->kept, t);
-}
-
-static void clean(void *x, int64_t n, bool tiny) {
-  for (int64_t i = 0; i < n; i += LANES) {
-    const int cnt = lanes_left((size_t)(n - i));
-    const vreal is = at(x, (size_t)i, cnt);
-    put(x, (size_t)i, cnt, tiny ? v_clean(is) : v_select(v_eq(is, is), is, v_set1(r_nan())));
+  for (int64_t t = 0; t < c->tokens; t++) {
+    const double sum = (double)*reals(c->out, t) + c->eps;
+    row[c->e] += *reals(c->kept, t);
+    c->over[t] = sum == 0 ? 0 : 1 / sum;
   }
 }
 
 static void times(double by, const void *x, int64_t n, void *y) {
   for (int64_t i = 0; i < n; i++) ((real *)y)[i] = (real)(by * (double)((const real *)x)[i]);
-}
-
-static void divide(const void *sums, double eps, int64_t rows, int64_t n, void *y) {
-  real *row = y;
-  for (int64_t i = 0; i < rows; i++, row += n) {
-    const double sum = (double)*reals(sums, i) + eps, by = sum == 0 ? 0 : 1 / sum;
-    for (int64_t j = 0; j < n; j += LANES)
-      v_store(row + j, v_clean(v_narrow(v_wide_mul(v_widen_at(row + j), by))));
-  }
 }
 
 /* elu x + 1: x + 1 above 0, else e^x. A NaN stays one. */
@@ -475,4 +471,4 @@ static void map_all(int map, double scale, const void *x, int64_t n, void *y, vo
 }
 
 const linear_attention_kernels SMX_FN(linear_attention_kernels) = {
-    walk, add_sums, divide, map_all, clean, times, SMX_FN(state_sin_cos), SMX_FN(state_normal)};
+    walk, add_sums, map_all, clean, times, SMX_FN(state_sin_cos), SMX_FN(state_normal)};

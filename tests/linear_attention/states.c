@@ -148,7 +148,11 @@ static const call_of calls[] = {
     {"exp", "inline", 1, 0, false, true, true, 1, 1, 90, 90, 6, 7},
     {"elu1", "sum", 0, 0, false, true, true, 4, 2, 67, 150, 6, 7},
     {"elu1", "mala", 0, 0, false, false, true, 2, 2, 80, 33, 5, 6},
-    /* more rows than a panel of the kernel has, and an odd number of its vectors */
+    /* whole vectors of values, whose norm the kernel keeps apart */
+    {"elu1", "sum", 1, 0, false, true, true, 2, 1, 140, 140, 5, 16},
+    {"elu1", "sum", 1, 0, false, false, true, 2, 2, 53, 53, 70, 80},
+    {"relu", "sum", 1, 0, false, true, false, 1, 1, 20, 20, 0, 16},
+    /* an odd number of the vectors of a panel */
     {"identity", "none", 1, 2, false, true, true, 1, 1, 45, 45, 140, 48},
     {"identity", "none", 1, 1, true, true, false, 1, 1, 40, 40, 70, 32},
 };
