@@ -411,11 +411,13 @@ static void add_sums(const state_sums *c) {
     else
       for (int64_t r = j; r < c->e; r += LANES) add_values(c, r, 1, row + r);
   }
+  real kept = row[c->e];
   for (int64_t t = 0; t < c->tokens; t++) {
     const double sum = (double)*reals(c->out, t) + c->eps;
-    row[c->e] += *reals(c->kept, t);
+    kept += *reals(c->kept, t);
     c->over[t] = sum == 0 ? 0 : 1 / sum;
   }
+  row[c->e] = kept;
 }
 
 static void times(double by, const void *x, int64_t n, void *y) {
