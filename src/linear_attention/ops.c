@@ -455,15 +455,29 @@ SMI mapped mapped_of(int map, vreal x) {
   return (mapped){x, one};
 }
 
+/* Whole vectors of the values of one map; how many numbers those are. */
+#define MAP_WHOLE(which) \
+  NOINLINE int64_t map_##which(vreal by, const real *x, int64_t n, real *y) { \
+    int64_t i = 0; \
+    for (; i + LANES <= n; i += LANES) v_store(y + i, v_mul(by, mapped_of(STATE_##which, v_load(x + i)).y)); \
+    return i; \
+  }
+MAP_WHOLE(IDENTITY)
+MAP_WHOLE(ELU1)
+MAP_WHOLE(RELU)
+MAP_WHOLE(SQUARE)
+MAP_WHOLE(EXP)
+MAP_WHOLE(SILU)
+
 static void map_all(int map, double scale, const void *x, int64_t n, void *y, void *slope) {
+  static int64_t (*const whole[])(vreal, const real *, int64_t, real *) = {
+      [STATE_IDENTITY] = map_IDENTITY, [STATE_ELU1] = map_ELU1, [STATE_RELU] = map_RELU,
+      [STATE_SQUARE] = map_SQUARE,     [STATE_EXP] = map_EXP,   [STATE_SILU] = map_SILU};
   const vreal by = v_set1((real)scale);
   int64_t i = 0;
-  for (; map == STATE_IDENTITY && !slope && i + LANES <= n; i += LANES)
-    v_store((real *)y + i, v_mul(by, v_load((const real *)x + i)));
   for (; map == STATE_ELU1 && !slope && scale == 1 && i + LANES <= n; i += LANES)
     v_store((real *)y + i, elu1(v_load((const real *)x + i)));
-  for (; map == STATE_ELU1 && !slope && i + LANES <= n; i += LANES)
-    v_store((real *)y + i, v_mul(by, elu1(v_load((const real *)x + i))));
+  if (!slope && i == 0) i = whole[map](by, x, n, y);
   for (; i < n; i += LANES) {
     const int cnt = lanes_left((size_t)(n - i));
     const mapped m = mapped_of(map, at(x, (size_t)i, cnt));
