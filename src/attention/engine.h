@@ -225,9 +225,32 @@ static inline void dress(const attn_call *c, const attn_head *h, dressing *d) {
   if (d->top) v_store(d->top, m);
 }
 
+/* The same of a bias alone, of reals one after another, where all keys are visible but for it. The
+ * next panel of the row is prefetched, as in load_keys. */
+static inline void dress_plain(const real *bias, real *z, real *top) {
+  vreal m = v_load(top);
+  for (int u = 0; u < VPB; u++) {
+    const vreal add = v_load(bias + u * LANES), x = v_load(z + u * LANES);
+    const vreal sum = v_select(v_hidden(add), add, v_add(x, add));
+    v_prefetch(bias + ATTN_PANEL + u * LANES);
+    v_store(z + u * LANES, sum);
+    m = v_max(sum, m);
+  }
+  v_store(top, m);
+}
+static inline bool bias_alone(const attn_call *c, const attn_head *h) {
+  return h->bias.data && h->bias.store == REAL_STORE && h->bias.stride == 1 && !h->mask.data &&
+         !h->slopes.data && !(c->softcap > 0);
+}
+
 /* Those of a row with the keys from j0 on. */
 static inline void dress_row(const attn_call *c, const attn_head *h, const attn_row *row, int64_t j0, real *z,
                              real *top, real *bend) {
+  if (top && bias_alone(c, h) && row->low <= j0 && row->high >= j0 + ATTN_PANEL) {
+    const char *const bias = cell(&h->bias, row->i, row->g) + (j0 - h->key_start) * (int64_t)sizeof *z;
+    dress_plain((const real *)(const void *)bias, z, top);
+    return;
+  }
   dressing d = {.z = z, .top = top, .bend = bend, .slope = row->slope, .step = -1};
   d.from = clamp(row->low - j0, 0, ATTN_PANEL), d.to = clamp(row->high - j0, d.from, ATTN_PANEL);
   d.distance = (real)(row->i + h->offset - j0);
