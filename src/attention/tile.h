@@ -30,6 +30,7 @@ enum { WIDE = 1 };
 #else
 enum { WIDE = 8 };
 #endif
+enum { VALUES_NEAR = 16 }; /* values that several rows take while the first-level cache holds them */
 enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a page */
 
 #define ALL_COLS(c, n) _Pragma("GCC unroll 8") for (int c = 0; c < (n); c++)
@@ -199,8 +200,8 @@ SMI void values_some(int rows, int cols, int store, bool fetches, const real *w,
 }
 
 /* All columns, a multiple of LANES. */
-SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, const rows_at *v, int keys,
-                     real *o, int64_t o_pitch, int64_t columns) {
+SMI void values_columns(int rows, int store, bool fetches, const real *w, lay by, const rows_at *v, int keys,
+                        real *o, int64_t o_pitch, int64_t columns) {
   int64_t x = 0;
   if (rows <= 2)
     for (; x + WIDE * LANES <= columns; x += WIDE * LANES)
@@ -212,6 +213,24 @@ SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, c
     values_some(rows, COLS, store, fetches, w, by, v, x, keys, o + x, o_pitch);
   for (; COLS > 1 && x < columns; x += LANES)
     values_some(rows, 1, store, fetches, w, by, v, x, keys, o + x, o_pitch);
+}
+
+/* Where memory decides the speed, two rows and all columns of some values at a time: the first two
+ * read them in address order, and the others find them in the first-level cache. */
+SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, const rows_at *v, int keys,
+                     real *o, int64_t o_pitch, int64_t columns) {
+  if (!fetches || rows <= 2 || COLS == 1) {
+    values_columns(rows, store, fetches, w, by, v, keys, o, o_pitch, columns);
+    return;
+  }
+  for (int j = 0; j < keys; j += VALUES_NEAR) {
+    const int some = keys - j < VALUES_NEAR ? keys - j : VALUES_NEAR;
+    const rows_at own = {v->at + j * v->step, v->step, v->store, v->next};
+    ALL_ROWS(r, rows)
+    if (r % 2 == 0)
+      values_columns(2, store, r == 0, w + j * by.key_step + r * by.row_step, by, &own, some, o + r * o_pitch,
+                     o_pitch, columns);
+  }
 }
 
 /* ---- blocks: computed at the height of 1, 2, 4 or 6 rows ---- */
