@@ -30,7 +30,7 @@ enum { WIDE = 1 };
 #else
 enum { WIDE = 8 };
 #endif
-enum { VALUES_NEAR = 16 }; /* values that several rows take while the first-level cache holds them */
+enum { VALUES_NEAR = 16 };        /* values that several rows take while the first-level cache holds them */
 enum { PITCH = ATTN_SPLIT + 16 }; /* of the scores of a row: not a multiple of a page */
 
 #define ALL_COLS(c, n) _Pragma("GCC unroll 8") for (int c = 0; c < (n); c++)

@@ -88,7 +88,7 @@ static bool first_pass_groups(sampler *w, opening *q, bool watch) {
   w->r = (exp_row){.scale_exp = q->scale_exp, .top = max, .max = (double)max};
   w->top_at +=
       plain_scores.loops->find(&plain_scores, &s, &none, 0, w->top_at, group_size(w->top_at, w->n), max);
-  w->termed = true;
+  w->termed = true, w->low = low;
   sampler_sum_groups(w);
   return true;
 }

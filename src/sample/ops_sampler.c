@@ -5,6 +5,7 @@
  * above a bar that follows from the row's largest score, its logsumexp or its entropy; steps that
  * keep a mass find their bar as top_p.h describes. A row that begins with a temperature and top-p,
  * and whose best few hundred elements hold the mass, is read once. */
+#include "allow.h"
 #include "first_pass.h"
 
 /* ---- keeping a mass ---- */
@@ -128,7 +129,7 @@ static void sampler_step(sampler *w, const smx_step *s, const draws *coin) {
 
 /* ---- the draw ---- */
 
-enum { DRAW_BLOCK = 256, DRAW_SIDE = 8 };
+enum { DRAW_SIDE = 8 };
 
 /* The sums of blocks of 256 terms, each from left to right; several blocks are summed side by side,
  * because they do not depend on each other. */
@@ -186,6 +187,7 @@ static size_t draw_cut(sampler *w, double u) {
  * the last that has a term. */
 static size_t draw_cdf(sampler *w, double u) {
   double total = 0, *sums = w->room;
+  if (w->apart) return draw_apart(w, u);
   if (w->bar > -R_INF) {
     const size_t drawn = draw_cut(w, u);
     if (drawn < w->n) return drawn;
@@ -296,11 +298,15 @@ static smx_row_status sampler_verdict(const sampler *w) {
   return nan ? SMX_ROW_NAN : inf ? SMX_ROW_INF : SMX_ROW_EMPTY;
 }
 
-/* Whether a step begins with the sums of the row. */
+/* Whether a step begins with the sums of the row; those with its entropy are formed apart. */
 static bool step_sums(const smx_step *s) {
   switch (s->kind) {
+    case SMX_STEP_TYPICAL:
+    case SMX_STEP_ETA:
+    case SMX_STEP_DYNAMIC_TEMPERATURE:
     case SMX_STEP_TEMPERATURE:
     case SMX_STEP_TOP_K:
+    case SMX_STEP_TOP_N_SIGMA:
     case SMX_STEP_REPETITION:
     case SMX_STEP_FREQUENCY:
     case SMX_STEP_BIAS:
@@ -314,7 +320,7 @@ static bool step_sums(const smx_step *s) {
  * their terms either, whose scores are rounded otherwise. False: they may. */
 static bool sampler_spread(sampler *w, double share, bool *done) {
   const double target = share * w->sum;
-  if (!w->known || !(w->top <= 1024 && w->top >= -1024)) return false;
+  if (!w->known || !sampler_mild((real)w->top)) return false;
   if (top_p_beyond(w, target, TOP_P_BEST)) return true;
   *done = top_p_keep(w, w->z, target, (real)w->top, false);
   return *done;
@@ -348,6 +354,7 @@ static bool sampler_try(sampler_row *row, bool careful, bool last) {
                  .keys = row->scratch[2],
                  .room = row->room,
                  .n = row->n,
+                 .low = -R_INF,
                  .bar = -R_INF,
                  .beyond = R_INF};
   const draws coin = {row->seed, row->stream, PURPOSE_COIN};
@@ -359,6 +366,7 @@ static bool sampler_try(sampler_row *row, bool careful, bool last) {
       !(careful && sampler_frozen(row->x, row->n, s->a)))
     temperature = s++->a;
   if (!row->step_count && row->draw == SMX_DRAW_GREEDY) w->z = (real *)(uintptr_t)row->x; /* read only */
+  else if (s + 1 == end && s->kind == SMX_STEP_ALLOW && sampler_allow_few(w, temperature, s)) s++;
   else if (s < end && s->kind == SMX_STEP_TOP_P && s->a < 1) s += sampler_begin(w, temperature, s->a);
   else sampler_first_pass(w, temperature, s == end || step_sums(s), false);
   for (; s < end && !w->invalid; s++, w->beyond = R_INF) sampler_step(w, s, &coin);

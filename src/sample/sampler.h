@@ -13,7 +13,7 @@
 #include "engine/topk_sum.h"
 #include "engine/scores.h"
 
-enum { FEW = 1024 };
+enum { FEW = 1024, DRAW_BLOCK = 256 /* terms of a draw that are summed from left to right */ };
 
 EXP_MOMENT(sampler_moment, moment_away)
 static const exp_body total_body = {LSE_BODY(lse_scalar)};
@@ -39,6 +39,7 @@ typedef struct sampler {
   void *room;             /* 8 (n + 1) bytes */
   size_t n;               /* elements of z */
   bool closed;            /* z[i] was element at[i] of the row, in its order; else i */
+  bool apart;             /* closed, but with the sums of the places in the row (allow.h) */
   bool known;             /* r, lse and sum are those of z */
   bool termed;            /* terms are those of z */
   bool invalid;           /* NaN, +inf, or nothing left */
@@ -47,6 +48,7 @@ typedef struct sampler {
   double lse, top, sum; /* top: the largest score; sum: of the terms */
   size_t top_at;        /* the first of that score */
   double entropy;
+  real low; /* none of the scores that have terms is below it but -inf; or -inf */
   /* elements below this have been removed, but are still in z; or -inf. The groups' sums are in
    * room then */
   real bar;
@@ -81,7 +83,7 @@ static inline size_t sampler_place(const sampler *w, int64_t index) {
   return low < w->n && w->at[low] == index ? low : w->n;
 }
 
-static inline void sampler_changed(sampler *w) { w->known = w->termed = false; }
+static inline void sampler_changed(sampler *w) { w->known = w->termed = false, w->low = -R_INF; }
 
 /* ---- sums ---- */
 
@@ -129,10 +131,12 @@ static inline vreal sampler_term(const sampler *w, vreal z) {
 /* The terms e^z 2^-scale_exp of a row whose sums are known. */
 NOINLINE void sampler_terms(sampler *w) {
   if (w->termed) return;
-  for (size_t i = 0; i < w->n; i += LANES) {
-    int cnt = lanes_left(w->n - i);
-    put(w->terms, i, cnt, sampler_term(w, at(w->z, i, cnt)));
-  }
+  const real *const z = w->z;
+  real *const terms = w->terms;
+  const sampler own = {.r = w->r};
+#define STEP(u, i, cnt) put(terms, i, cnt, sampler_term(&own, at(z, i, cnt)));
+  FOR_EACH_VECTOR_STRAIGHT(0, w->n, STEP)
+#undef STEP
   w->termed = true;
 }
 
@@ -179,48 +183,59 @@ NOINLINE void sampler_sum_terms(sampler *w) {
 
 /* ---- leaving ---- */
 
-/* Moves the remaining elements together. */
-NOINLINE void sampler_close(sampler *w) {
+/* Which of some elements have a key above the bar, or are equal to it and not behind number
+ * `limit`. */
+SMI vmask sampler_kept(vreal key, vreal bar, size_t i, int64_t limit) {
+  vmask keep = v_lt(bar, key);
+  if ((int64_t)i > limit) return keep;
+  const int64_t upto = limit - (int64_t)i;
+  return m_or(keep, m_and(v_eq(key, bar), v_lt(v_iota(), v_set1(upto < LANES ? (real)(upto + 1) : LANES))));
+}
+
+/* Whether some of NEAR_SIDE vectors of keys is not below the bar. */
+enum { NEAR_SIDE = 4 };
+SMI bool sampler_near(const real *keys, vreal bar) {
+  const vreal a = v_max(v_load(keys), v_load(keys + LANES));
+  const vreal b = v_max(v_load(keys + 2 * LANES), v_load(keys + 3 * LANES));
+  return m_any(m_not(v_lt(v_max(a, b), bar)));
+}
+/* Moves what is kept of more than FEW elements together, if that is at most FEW. */
+NOINLINE bool sampler_close(sampler *w, const real *keys, real bar, int64_t limit) {
+  const vreal low = v_set1(bar), gone = v_set1(-R_INF);
   size_t left = 0;
   for (size_t i = 0; i < w->n; i += LANES) {
-    int cnt = lanes_left(w->n - i);
-    uint32_t stay = m_bits(m_and(v_lt(v_set1(-R_INF), at(w->z, i, cnt)), lanes_below(cnt)));
-    for (; stay; stay &= stay - 1) {
-      size_t j = i + (size_t)__builtin_ctz(stay);
-      w->at[left] = sampler_index(w, j), w->z[left++] = w->z[j];
-    }
+    while (i + NEAR_SIDE * LANES <= w->n && !sampler_near(keys + i, low)) i += NEAR_SIDE * LANES;
+    if (i >= w->n) break;
+    const int cnt = lanes_left(w->n - i);
+    const vmask keep = sampler_kept(at(keys, i, cnt), low, i, limit);
+    uint32_t stay = m_bits(m_and(m_and(keep, v_lt(gone, at(w->z, i, cnt))), lanes_below(cnt)));
+    if (left + (size_t)__builtin_popcount(stay) > FEW) return false;
+    for (; stay; stay &= stay - 1) w->at[left++] = (int64_t)i + __builtin_ctz(stay);
   }
+  for (size_t i = 0; i < left; i++) w->z[i] = w->z[w->at[i]];
   w->n = left;
   w->closed = true;
   sampler_changed(w);
+  return true;
 }
 
-/* Of n elements, keeps what has a key above the bar, and of its equals those up to number `limit`:
- * how many are left. */
-NOINLINE size_t sampler_clear(sampler *w, const real *keys, real bar, int64_t limit, size_t first, size_t n) {
+/* Of n elements, keeps what has a key above the bar, and of its equals those up to number
+ * `limit`. */
+NOINLINE void sampler_clear(sampler *w, const real *keys, real bar, int64_t limit, size_t first, size_t n) {
   const vreal gone = v_set1(-R_INF), low = v_set1(bar);
-  size_t left = 0;
   for (size_t i = first; i < first + n; i += LANES) {
-    int cnt = lanes_left(first + n - i);
-    vreal key = at(keys, i, cnt), z = at(w->z, i, cnt);
-    vmask keep = v_lt(low, key);
-    if ((int64_t)i <= limit) {
-      int64_t upto = limit - (int64_t)i;
-      keep =
-          m_or(keep, m_and(v_eq(key, low), v_lt(v_iota(), v_set1(upto < LANES ? (real)(upto + 1) : LANES))));
-    }
-    left += (size_t)__builtin_popcount(m_bits(m_and(m_and(keep, v_lt(gone, z)), lanes_below(cnt))));
-    put(w->z, i, cnt, v_select(keep, z, gone));
+    const int cnt = lanes_left(first + n - i);
+    const vmask keep = sampler_kept(at(keys, i, cnt), low, i, limit);
+    put(w->z, i, cnt, v_select(keep, at(w->z, i, cnt), gone));
     if (w->termed) put(w->terms, i, cnt, v_select(keep, at(w->terms, i, cnt), v_set1(0)));
   }
-  return left;
 }
 
 /* The same for all of them. */
 NOINLINE void sampler_keep(sampler *w, const real *keys, real bar, int64_t limit) {
-  const size_t left = sampler_clear(w, keys, bar, limit, 0, w->n);
-  if (left <= FEW && w->n > FEW) sampler_close(w);
-  else if (w->known && w->termed && w->z[w->top_at] > -R_INF) sampler_sum_terms(w);
+  if (w->n > FEW && sampler_close(w, keys, bar, limit)) return;
+  sampler_clear(w, keys, bar, limit, 0, w->n);
+  if (w->known && w->termed && w->z[w->top_at] > -R_INF) sampler_sum_terms(w);
   else sampler_changed(w);
 }
 

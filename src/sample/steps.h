@@ -168,31 +168,56 @@ NOINLINE sampler_spread_of spread_in_order(const sampler *w) {
   return s;
 }
 
-/* The same side by side, from one read: S2 - S1^2 / n. With u = 2^-53 the sums in index order are
- * wrong by n u of the squares, and these by n u / 32 of S2 and S1^2 / n, three of them in all. */
-NOINLINE sampler_spread_of spread_side_by_side(const sampler *w) {
-  enum { SIDE = 2 };
-  v_sum64 sums[SIDE] = {0}, squares[SIDE] = {0};
-  const vreal gone = v_set1(-R_INF), top = v_set1((real)w->top);
-  sampler_spread_of s = {0};
-  for (size_t i = 0; i < w->n; i += LANES) {
-    const int cnt = lanes_left(w->n - i);
-    const vreal z = at(w->z, i, cnt);
-    const vmask left = m_and(v_lt(gone, z), lanes_below(cnt));
-    const v_sum64 d = v_to64(v_select(left, z, top));
-    const size_t side = i / LANES % SIDE;
-    s.count += __builtin_popcount(m_bits(left));
-    for (int p = 0; p < LANES / 8; p++) {
-      const v_eight away = d.part[p] - w->top;
-      sums[side].part[p] += away, squares[side].part[p] += away * away;
-    }
+/* Sums of what is left, less `near`, one of its scores, and of its squares; its number, and the
+ * largest score. all: nothing has been removed. */
+typedef struct spread_sums {
+  double count, s1, s2;
+  real top;
+} spread_sums;
+typedef struct spread_lanes {
+  v_sum64 sums, squares;
+  vreal most;
+} spread_lanes;
+SMI void spread_add(spread_lanes *a, vreal z, double near) {
+  const v_sum64 d = v_to64(z);
+  a->most = v_max(z, a->most);
+  for (int p = 0; p < LANES / 8; p++) {
+    const v_eight away = d.part[p] - near;
+    a->sums.part[p] += away, a->squares.part[p] += away * away;
   }
-  double s1 = 0, s2 = 0;
-  for (int side = 0; side < SIDE; side++)
-    s1 += v_sum64_total(sums + side), s2 += v_sum64_total(squares + side);
-  const double mean_part = s1 * s1 / s.count, n = (double)w->n;
-  s.squares = s2 - mean_part;
-  s.doubt = 0x1p-53 * ((n + 16) * (s.squares > 0 ? s.squares : 0) + (3 * n / 32 + 64) * (s2 + mean_part));
+}
+SMI spread_sums spread_read(const sampler *w, real near, bool all) {
+  spread_lanes a = {.most = v_set1(-R_INF)}, b = a;
+  const vreal gone = v_set1(-R_INF), from = v_set1(near);
+  const real *const z = w->z;
+  spread_sums s = {.count = (double)w->n};
+  size_t i = 0;
+  for (; all && i + 2 * LANES <= w->n; i += 2 * LANES)
+    spread_add(&a, v_load(z + i), (double)near), spread_add(&b, v_load(z + i + LANES), (double)near);
+  for (; i < w->n; i += LANES) { /* `near` in the place of what is not there */
+    const int cnt = lanes_left(w->n - i);
+    const vmask here = lanes_below(cnt), left = all ? here : m_and(v_lt(gone, at(z, i, cnt)), here);
+    s.count -= cnt - __builtin_popcount(m_bits(left));
+    spread_add(&a, v_select(left, at(z, i, cnt), from), (double)near);
+  }
+  s.s1 = v_sum64_total(&a.sums) + v_sum64_total(&b.sums);
+  s.s2 = v_sum64_total(&a.squares) + v_sum64_total(&b.squares);
+  s.top = v_hmax(v_max(a.most, b.most));
+  return s;
+}
+NOINLINE spread_sums spread_of_all(const sampler *w, real near) { return spread_read(w, near, true); }
+NOINLINE spread_sums spread_of_left(const sampler *w, real near) { return spread_read(w, near, false); }
+
+/* The same side by side, from one read: S2 - S1^2 / n. With u = 2^-53 the sums in index order are
+ * wrong by n u of the squares, and these by n u / 32 of S2 and S1^2 / n, three of them in all.
+ * near: one of the scores that are left; *top: the largest. */
+static sampler_spread_of spread_side_by_side(const sampler *w, real near, real *top) {
+  spread_sums of = spread_of_all(w, near);
+  if (!(of.s2 <= (double)R_MAX)) of = spread_of_left(w, near);
+  const double mean_part = of.s1 * of.s1 / of.count, n = (double)w->n;
+  sampler_spread_of s = {.count = of.count, .squares = of.s2 - mean_part};
+  s.doubt = 0x1p-53 * ((n + 16) * (s.squares > 0 ? s.squares : 0) + (3 * n / 32 + 64) * (of.s2 + mean_part));
+  *top = of.top;
   return s;
 }
 
@@ -200,12 +225,24 @@ static double sigma_bar(const sampler *w, double sigmas, double ddof, double cou
   return w->top - sigmas * __builtin_sqrt((squares > 0 ? squares : 0) / (count - ddof));
 }
 
+/* Whether no sum of a row with this largest score is beyond the range. */
+SMI bool sampler_mild(real top) { return top <= 1024 && top >= -1024; }
+
 /* The deviation of the scores that are left, of all of them or of a sample. Where the bar is the
- * same number whatever the order of additions, any order will do. */
+ * same number whatever the order of additions, any order will do. Of an ordinary row the largest
+ * score is enough, so that terms are those of what is kept alone. */
 static void sampler_top_n_sigma(sampler *w, double sigmas, double ddof) {
-  sampler_sum(w, false);
+  enum { BEGINNING = 256 };
+  real near = topk_max(w->z, w->n < BEGINNING ? w->n : BEGINNING, -R_INF), top;
+  if (!sampler_mild(near)) {
+    sampler_sum(w, false);
+    if (w->invalid) return;
+    near = (real)w->top;
+  }
+  sampler_spread_of s = spread_side_by_side(w, near, &top);
+  if (!w->known && !sampler_mild(top)) sampler_sum(w, false);
   if (w->invalid) return;
-  sampler_spread_of s = spread_side_by_side(w);
+  if (!w->known) w->top = (double)top;
   if (!(s.count > ddof)) return;
   const double most = 0x1p-49 * (w->top < 0 ? -w->top : w->top);
   const real low = sampler_low(w, sigma_bar(w, sigmas, ddof, s.count, s.squares + s.doubt) - most),
@@ -218,33 +255,52 @@ static void sampler_top_n_sigma(sampler *w, double sigmas, double ddof) {
   sampler_above(w, sigma_bar(w, sigmas, ddof, s.count, s.squares));
 }
 
+/* The places, at most n of them, of scores that are not below the bar: how many such scores there
+ * are. */
+NOINLINE size_t sampler_places(const sampler *w, real bar, size_t n, size_t *places) {
+  const vreal low = v_set1(bar);
+  size_t found = 0;
+  for (size_t i = 0; i < w->n; i += LANES) {
+    while (i + NEAR_SIDE * LANES <= w->n && !sampler_near(w->z + i, low)) i += NEAR_SIDE * LANES;
+    if (i >= w->n) break;
+    const int cnt = lanes_left(w->n - i);
+    uint32_t here = m_bits(m_and(m_not(v_lt(at(w->z, i, cnt), low)), lanes_below(cnt)));
+    for (; here; here &= here - 1, found++)
+      if (found < n) places[found] = i + (size_t)__builtin_ctz(here);
+  }
+  return found;
+}
+
+/* Sums of a row that had terms and has lost its largest scores, but for that at `top`: no term is
+ * flushed by the reference that it had. */
+static bool sampler_sum_lower(sampler *w, size_t top) {
+  const bool exact = w->known && w->termed && w->r.shift == 0 && w->low > -R_INF && w->z[top] > -R_INF &&
+                     k_of(w->low) - w->r.scale_exp >= MIN_EXP;
+  if (!exact) return false;
+  w->r = (exp_row){.scale_exp = w->r.scale_exp, .top = w->z[top], .max = (double)w->z[top]};
+  w->top_at = top;
+  sampler_sum_terms(w);
+  return true;
+}
+
 /* With probability a: every element of probability b or more is removed but the least probable of
- * them, the last of its equals. */
+ * them, the last of its equals. Probabilities add up to 1, so that there are few. */
 static void sampler_xtc(sampler *w, double chance, double threshold, const draws *coin) {
   if (!(uniform_of(draw_word(coin, 0)) < chance)) return;
   sampler_sum(w, false);
   if (w->invalid) return;
-  const vreal bar = v_set1((real)(w->lse + d_log(threshold, 0)));
-  vreal least = v_set1(R_INF);
-  size_t last = w->n, above = 0;
-  for (size_t i = 0; i < w->n; i += LANES) {
-    const int cnt = lanes_left(w->n - i);
-    const vreal z = at(w->z, i, cnt);
-    const vmask more = m_and(m_not(v_lt(z, bar)), lanes_below(cnt));
-    above += (size_t)__builtin_popcount(m_bits(more));
-    least = v_min(v_select(more, z, v_set1(R_INF)), least);
-  }
+  size_t *const places = w->room;
+  const size_t above = sampler_places(w, (real)(w->lse + d_log(threshold, 0)), w->n, places);
   if (above < 2) return;
-  const real value = v_hmin(least);
-  while (w->z[--last] != value) {}
-  const real keep = w->z[last]; /* with its sign, where that is all */
-  for (size_t i = 0; i < w->n; i += LANES) {
-    const int cnt = lanes_left(w->n - i);
-    const vreal z = at(w->z, i, cnt);
-    put(w->z, i, cnt, v_select(v_lt(z, bar), z, v_set1(-R_INF)));
+  size_t last = places[0];
+  for (size_t i = 1; i < above; i++)
+    if (!(w->z[places[i]] > w->z[last])) last = places[i];
+  for (size_t i = 0; i < above; i++) {
+    if (places[i] == last) continue;
+    w->z[places[i]] = -R_INF;
+    if (w->termed) w->terms[places[i]] = 0;
   }
-  w->z[last] = keep;
-  sampler_changed(w);
+  if (!sampler_sum_lower(w, last)) sampler_changed(w);
 }
 
 /* Elements named by the step, which are 0..n-1; each once, but for biases. */

@@ -65,7 +65,10 @@ typedef struct v_sum64 {
 } v_sum64;
 SMI v_sum64 v_to64(vreal x) {
   v_sum64 d;
-#if SMX_REAL == 32
+#if SMX_REAL == 32 && defined(V) /* vec_avx512.h; GCC 12 converts in smaller pieces */
+  d.part[0] = (v_eight)_mm512_cvtps_pd(_mm512_castps512_ps256(x));
+  d.part[1] = (v_eight)_mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+#elif SMX_REAL == 32
   typedef float v_half __attribute__((vector_size(32)));
   v_half half[2];
   memcpy(half, &x, 64);
@@ -78,7 +81,10 @@ SMI v_sum64 v_to64(vreal x) {
 }
 SMI vreal v_from64(v_sum64 d) { /* rounded */
   vreal x;
-#if SMX_REAL == 32
+#if SMX_REAL == 32 && defined(V)
+  x = _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps((__m512d)d.part[0])),
+                         _mm512_cvtpd_ps((__m512d)d.part[1]), 1);
+#elif SMX_REAL == 32
   typedef float v_half __attribute__((vector_size(32)));
   const v_half half[2] = {__builtin_convertvector(d.part[0], v_half),
                           __builtin_convertvector(d.part[1], v_half)};

@@ -1,7 +1,7 @@
 /* sample_chain.c - proves what the later steps of smx_sample do (dynamic temperature, quadratic,
  * tail-free, top-h, mirostat, runs that must not repeat, DRY, tokens seen more than once) by known
- * answers worked out by hand, that every row has its status and its seed, and that what is done to
- * a long row is what is done to a short one. */
+ * answers worked out by hand, that every row has its status and its seed, that what is done to a
+ * long row is what is done to a short one, and that what ALLOW and XTC remove counts as -inf. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -248,6 +248,85 @@ static void long_rows_are_treated_as_short_ones(void **state) {
   }
 }
 
+/* The index and log p of some draws from a row, both types, are those of another row. */
+static void expect_same(const char *what, size_t n, const float *x, const smx_step *steps, size_t count,
+                        const float *like) {
+  enum { DRAWS = 5, MOST = 20000 };
+  static double wide[2][MOST];
+  for (size_t i = 0; i < n; i++)
+    wide[0][i] = (double)x[i] * 1.0000000123, wide[1][i] = (double)like[i] * 1.0000000123;
+  for (int draw = SMX_DRAW_GUMBEL; draw <= SMX_DRAW_GREEDY; draw++) {
+    int64_t index[4][DRAWS];
+    float log_p[2][DRAWS];
+    double logs[2][DRAWS];
+    for (int i = 0; i < 2; i++) {
+      smx_sample_options o = options(i ? NULL : steps, i ? 0 : count, (smx_draw)draw, 17);
+      o.draws = DRAWS;
+      assert_int_equal(smx_sample_f32(NULL, &o, 1, n, i ? like : x, index[i], log_p[i]), SMX_OK);
+      assert_int_equal(smx_sample_f64(NULL, &o, 1, n, wide[i], index[2 + i], logs[i]), SMX_OK);
+    }
+    if (index[0][0] < 0) fail_msg("%s: nothing is drawn", what);
+    if (memcmp(index[0], index[1], sizeof *index) || memcmp(index[2], index[3], sizeof *index))
+      fail_msg("%s, draw %d: other elements", what, draw);
+    if (memcmp(log_p[0], log_p[1], sizeof *log_p) || memcmp(logs[0], logs[1], sizeof *logs))
+      fail_msg("%s, draw %d: log p is %a, not %a", what, draw, (double)log_p[0][0], (double)log_p[1][0]);
+  }
+}
+
+/* A step that allows some tokens of many, or removes a few, leaves the bits of a row in which the
+ * others are -inf. */
+static void what_is_removed_is_as_good_as_inf(void **state) {
+  enum { N = 20000 };
+  static float x[N], rest[N];
+  static int64_t tokens[1200];
+  rng r = {5};
+  for (int kind = 0; kind < 6; kind++) {
+    const size_t count = kind < 3 ? (size_t)(kind == 0 ? 1 : kind == 1 ? 60 : 1020) : 1200;
+    for (size_t i = 0; i < N; i++) x[i] = (float)(3 * rng_normal(&r)), rest[i] = -INFINITY;
+    for (size_t i = 0; i < count; i++) tokens[i] = (int64_t)((i * 7919 + 13) % (kind == 2 ? 3000 : N));
+    for (size_t i = 0; i < count; i++) rest[tokens[i]] = x[tokens[i]];
+    smx_step step = {.kind = SMX_STEP_ALLOW, .tokens = tokens, .token_count = count};
+    if (kind < 4) expect_same("allow", N, x, &step, 1, rest);
+    memcpy(rest, x, sizeof x);
+    for (size_t i = 0; i < 9; i++)
+      rest[tokens[i]] = x[tokens[i]] = (float)(14 + (kind % 2 ? 0.1 * (double)i : 0));
+    for (size_t i = 0; i < 9; i++) rest[tokens[i]] = -INFINITY;
+    size_t last = 0; /* the least of them, the last of its equals */
+    for (size_t i = 1; i < 9; i++)
+      if (kind % 2 ? x[tokens[i]] < x[tokens[last]] : tokens[i] > tokens[last]) last = i;
+    rest[tokens[last]] = x[tokens[last]];
+    step = (smx_step){.kind = SMX_STEP_XTC, .a = 1, .b = 0.05};
+    if (count >= 9) expect_same("xtc", N, x, &step, 1, rest);
+  }
+}
+
+/* The rest of a row counts for its status. A temperature with a quotient beyond the range is 0. */
+static void allowed_tokens_beside_others_that_are_bad(void **state) {
+  enum { N = 5000 };
+  static const struct {
+    float other, own;
+    smx_row_status status;
+  } rows[] = {{0, 1, SMX_ROW_OK},         {NAN, 1, SMX_ROW_NAN},         {INFINITY, 1, SMX_ROW_INF},
+              {-INFINITY, 1, SMX_ROW_OK}, {0, -INFINITY, SMX_ROW_EMPTY}, {3e38f, 1, SMX_ROW_EMPTY}};
+  static const int64_t tokens[] = {4000, 7, 4000};
+  static float x[N];
+  for (size_t i = 0; i < COUNT_OF(rows); i++) {
+    const smx_step steps[] = {{.kind = SMX_STEP_TEMPERATURE, .a = 0.5},
+                              {.kind = SMX_STEP_ALLOW, .tokens = tokens, .token_count = 3}};
+    smx_sample_options o = options(steps, 2, SMX_DRAW_GREEDY, 0);
+    smx_row_status status;
+    int64_t index;
+    float log_p;
+    for (int j = 0; j < N; j++) x[j] = 0;
+    x[9] = rows[i].other, x[7] = rows[i].own, x[4000] = -INFINITY;
+    o.status = &status;
+    assert_int_equal(smx_sample_f32(NULL, &o, 1, N, x, &index, &log_p), SMX_OK);
+    assert_int_equal(status, rows[i].status);
+    assert_int_equal(index, status == SMX_ROW_OK ? 7 : -1);
+    assert_true(status == SMX_ROW_OK ? log_p == 0 : isnan(log_p));
+  }
+}
+
 static void wrong_numbers(void **state) {
   static const int64_t outside[] = {-1};
   static const smx_step bad[] = {{.kind = SMX_STEP_DYNAMIC_TEMPERATURE, .a = 1, .b = -1},
@@ -278,6 +357,8 @@ int main(void) {
       cmocka_unit_test(dry_of_any_text),
       cmocka_unit_test(rows_have_a_status_and_a_seed),
       cmocka_unit_test(long_rows_are_treated_as_short_ones),
+      cmocka_unit_test(what_is_removed_is_as_good_as_inf),
+      cmocka_unit_test(allowed_tokens_beside_others_that_are_bad),
       cmocka_unit_test(wrong_numbers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
