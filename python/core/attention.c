@@ -54,9 +54,38 @@ static const struct {
   reals[] = {NUMBER(scale), NUMBER(softcap), NUMBER(dropout), NUMBER(ridge), NUMBER(base)};
 enum { WHOLES = sizeof wholes / sizeof *wholes, REALS = sizeof reals / sizeof *reals };
 
+/* The arguments of a call by name. A dict would make an object of each of the names that it is asked
+ * for, most of which are not there: 3 us a call. */
+enum { PLACES = 128 };
+typedef struct arguments {
+  const char *name[PLACES];
+  PyObject *value[PLACES]; /* borrowed */
+} arguments;
+
+/* Where a name is, or the free place for it. */
+static unsigned slot_of(const arguments *a, const char *name) {
+  unsigned at = 0;
+  for (const char *c = name; *c; c++) at = at * 31 + (unsigned char)*c;
+  while (a->name[at %= PLACES] && strcmp(a->name[at], name)) at++;
+  return at;
+}
+
+static int take_arguments(arguments *a, PyObject *dict) {
+  PyObject *key, *value;
+  memset(a, 0, sizeof *a);
+  if (PyDict_Size(dict) >= PLACES) return PyErr_BadInternalCall(), -1;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
+    const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
+    if (!name) return -1;
+    const unsigned slot = slot_of(a, name);
+    a->name[slot] = name, a->value[slot] = value;
+  }
+  return 0;
+}
+
 /* An argument, borrowed; NULL: not given, or None. */
-static PyObject *argument(PyObject *given, const char *name) {
-  PyObject *value = PyDict_GetItemString(given, name);
+static PyObject *argument(const arguments *given, const char *name) {
+  PyObject *value = given->value[slot_of(given, name)];
   return value == Py_None ? NULL : value;
 }
 
@@ -68,7 +97,7 @@ static int refuse(const attention_settings *s, const char *name, PyObject *value
   return -1;
 }
 
-static int take_numbers(attention_settings *s, PyObject *given) {
+static int take_numbers(attention_settings *s, const arguments *given) {
   for (int i = 0; i < WHOLES; i++) {
     PyObject *value = argument(given, wholes[i].name), *whole = value ? PyNumber_Index(value) : NULL;
     const int64_t number = whole ? PyLong_AsLongLong(whole) : 0;
@@ -86,7 +115,7 @@ static int take_numbers(attention_settings *s, PyObject *given) {
 }
 
 /* Of weights: a tuple of numbers. */
-static int take_params(attention_settings *s, PyObject *given) {
+static int take_params(attention_settings *s, const arguments *given) {
   PyObject *params = argument(given, "params");
   for (Py_ssize_t i = 0;
        params && PyTuple_Check(params) && i < SMX_ATTENTION_PARAMS && i < PyTuple_Size(params); i++) {
@@ -97,7 +126,7 @@ static int take_params(attention_settings *s, PyObject *given) {
 }
 
 /* The operator on rows that makes the weights, with its parameters. */
-static int take_operator(attention_settings *s, PyObject *given) {
+static int take_operator(attention_settings *s, const arguments *given) {
   PyObject *name = argument(given, "operator"), *params = argument(given, "params"), *key, *value;
   const char *text = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
   if (!name) return take_params(s, given);
@@ -116,7 +145,7 @@ static int take_operator(attention_settings *s, PyObject *given) {
   return 0;
 }
 
-static int take_kernels(attention_settings *s, PyObject *given) {
+static int take_kernels(attention_settings *s, const arguments *given) {
   PyObject *tuple = argument(given, "kernels");
   s->kernel_count = tuple ? (size_t)PyTuple_Size(tuple) : 0;
   if (PyErr_Occurred()) return -1;
@@ -132,7 +161,7 @@ static int take_kernels(attention_settings *s, PyObject *given) {
   return 0;
 }
 
-static int take_settings(attention_settings *s, const attention_entry *entry, PyObject *given) {
+static int take_settings(attention_settings *s, const attention_entry *entry, const arguments *given) {
   memset(s, 0, sizeof *s);
   s->entry = entry;
   s->n.query_start = SMX_ATTENTION_END, s->n.window_left = s->n.window_right = -1, s->n.symmetric = 1;
@@ -209,11 +238,12 @@ PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t cou
   const attention_entry *entry = count == 2 && PyDict_Check(args[1]) ? find_entry(args[0]) : NULL;
   attention_settings s;
   attention_call a;
+  arguments given;
   if (!entry) return PyErr_Occurred() ? NULL : (PyErr_BadInternalCall(), NULL);
-  if (take_settings(&s, entry, args[1]) < 0) return NULL;
+  if (take_arguments(&given, args[1]) < 0 || take_settings(&s, entry, &given) < 0) return NULL;
   begin(&a, module, &s);
-  for (int i = 0; i < ATTENTION_ARRAYS; i++) a.object[i] = argument(args[1], attention_array_names[i]);
-  a.out = argument(args[1], "out"), a.states = argument(args[1], "states");
+  for (int i = 0; i < ATTENTION_ARRAYS; i++) a.object[i] = argument(&given, attention_array_names[i]);
+  a.out = argument(&given, "out"), a.states = argument(&given, "states");
   return finish(&a);
 }
 
@@ -258,13 +288,14 @@ PyObject *core_prepare_attention(PyObject *module, PyObject *const *args, Py_ssi
     return PyErr_BadInternalCall(), NULL;
   const attention_entry *entry = find_entry(args[0]);
   prepared *p = entry ? PyMem_Calloc(1, sizeof *p) : NULL;
+  arguments given;
   if (!p) return entry ? PyErr_NoMemory() : NULL;
   p->base.run = run, p->base.forget = forget;
   p->given = PyDict_Copy(args[1]);
   p->handed = (uint32_t)PyLong_AsLong(args[3]);
   PyObject *capsule = core_prepared_capsule(&p->base);
-  if (capsule &&
-      (!p->given || take_places(p, args[2]) < 0 || take_settings(&p->settings, entry, p->given) < 0))
+  if (capsule && (!p->given || take_places(p, args[2]) < 0 || take_arguments(&given, p->given) < 0 ||
+                  take_settings(&p->settings, entry, &given) < 0))
     Py_CLEAR(capsule);
   return capsule;
 }

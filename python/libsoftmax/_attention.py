@@ -13,6 +13,7 @@ def gradients(weights):
     return _GRADIENTS[:6] if weights in KINDS else tuple(n for n in _GRADIENTS if n != "sinks")
 
 
+_DEFAULTS = {name: tuple(p.default for p in kind.params) for name, kind in KINDS.items()}
 _STAGES = ("products", "capped", "scores", "weights")
 _LAYOUTS = ("half", "interleaved")
 _POOLS = ("mean", "max")
@@ -33,6 +34,8 @@ def _choose(function, name, word, words):
 def _weights(function, given):
     """What `weights` and `params` mean: the number of the kind, and its parameters in their order."""
     kind, params = given["weights"], given["params"] or {}
+    if not params and kind in _DEFAULTS:
+        return dict(given, weights=KINDS[kind].id, params=_DEFAULTS[kind])
     if kind not in KINDS and kind in OPERATORS and function in ("attention", "attention_backward"):
         return dict(given, weights=0, operator=kind)
     _choose(function, "weights", kind, tuple(KINDS))
