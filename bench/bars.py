@@ -46,6 +46,23 @@ def of_softmax_weights(r, cases):
     return same and r["ours"] and same["ours"] / r["ours"]
 
 
+def of_plain_attention(r, cases):
+    """Its time, divided by that of softmax attention of the same size."""
+    same = cases.get(re.sub("attention_[^/]*/", "attention_full/", r["case"]))
+    return same and r["ours"] and same["ours"] / r["ours"]
+
+
+def within(microseconds):
+    """Of so many microseconds a row."""
+    return lambda r, _: r["ours"] and microseconds * 1e3 / (r["ours"] * int(r["case"].split("/")[2].split("x")[1]))
+
+
+def of_one_thread(r, cases):
+    """How many times as fast as one thread."""
+    same = cases.get(r["case"].replace("/t2", "/t1"))
+    return same and r["ours"] and same["ours"] / r["ours"]
+
+
 def of_logsumexp(r, cases):
     same = cases.get(r["case"].replace("scores_all", "logsumexp"))
     return same and r["ours"] and same["ours"] / r["ours"]
@@ -88,6 +105,20 @@ BARS = (
     ("SoftPool, AdaPool: the time of their authors' formulas on PyTorch / ours", r"pool_(soft|ada)/f32/.*/t1", of_best_peer, 5),
     ("rows to experts and back: of their bytes", r"route_(dispatch|combine)/f32/.*/t1", of_bound, 0.80),
     ("attention by sigmoid and softpick: softmax's time / theirs", r"attention_(sigmoid|softpick)/f32/.*", of_softmax_weights, 1 / 1.1),
+    ("attention with a dense bias: the time without / its", r"attention_bias/f32/.*", of_plain_attention, 1 / 1.2),
+    ("attention with dropout: the time without / its", r"attention_dropout/f32/.*", of_plain_attention, 1 / 1.6),
+    ("attention by sparsemax: softmax's time / its", r"attention_sparsemax/f32/.*", of_plain_attention, 1 / 2),
+    ("attention by entmax15: softmax's time / its", r"attention_entmax15/f32/.*", of_plain_attention, 1 / 3),
+    ("attention, four query heads of one cache: of the reading", r"attention_grouped/f32/.*/t1", of_bound, 0.90),
+    ("attention on two threads: of one thread", r"attention_full/f32/8x1024x64/t2", of_one_thread, 1.85),
+    ("one row of 262144 on two threads: of one thread", r"(softmax|log_softmax)/f32/1x262144/t2", of_one_thread, 1.0),
+    ("softmax_backward of 4096 x 128 on two threads: the best peer's time / ours", r"softmax_backward/f32/4096x128/t2", of_best_peer, 1.0),
+    ("softmax_backward of bf16: the best peer's time / ours", r"softmax_backward/bf16/.*/t1", of_best_peer, 1.0),
+    ("softmax of one bf16 row of 4M: the best peer's time / ours", r"softmax/bf16/1x4194304/t1", of_best_peer, 1.3),
+    ("log_softmax of bf16: the best peer's time / ours", r"log_softmax/bf16/4096x1024/t1", of_best_peer, 1.3),
+) + tuple(
+    ("smx_sample, %s of 151936: of %d us a row" % (name, us), "sample_%s/f32/1x151936/t1" % name, within(us), 1.0)
+    for name, us in (("greedy", 12), ("typical", 120), ("sigma", 40), ("xtc", 60), ("top_p", 100), ("allow", 20))
 )
 
 

@@ -37,13 +37,16 @@ const Cases table[] = {
     {"attention_full attention_causal attention_full_dx attention_causal_dx attention_sigmoid "
      "attention_softpick",
      "f32", "8x1024x64 8x1024x128 2x4096x64 2x4096x128"},
+    {"attention_bias attention_dropout attention_sparsemax attention_entmax15", "f32", "8x1024x64"},
     {"attention_decode", "f32 f16", "32x8192x128"},
+    {"attention_grouped", "f32", "8x32768x128"},
     {"attention_full attention_causal", "f32",
      "1024x1x64 512x4x64 256x8x64 128x16x64 64x32x64 96x16x32 64x32x32 96x49x32"},
     {"linear_cross_entropy linear_cross_entropy_dx", "f32", "2048x1024"},
     {"pairs_clip", "f32", "4096x512"},
     {"pairs_chain", "f32", "64x512x32"},
     {"scores_all logsumexp", "f32", "65536x1000"},
+    {"sample_greedy sample_typical sample_sigma sample_xtc sample_top_p sample_allow", "f32", "1x151936"},
     {"state_sum state_ratio state_delta", "f32", "8x4096x64 8x4096x128"},
     {"state_token", "f32", "256x1x128"},
     {"route_softmax route_groups", "f32", "65536x256"},
@@ -119,8 +122,8 @@ bool row_stays_in_cache(const Problem &p, const Verb &v) {
 
 Least least_work(const Problem &p) {
   Least own;
-  if (attention_work(p, &own) || heads_work(p, &own) || routing_work(p, &own) || scores_work(p, &own) ||
-      states_work(p, &own) || pairs_work(p, &own))
+  if (attention_work(p, &own) || heads_work(p, &own) || routing_work(p, &own) || sampling_work(p, &own) ||
+      scores_work(p, &own) || states_work(p, &own) || pairs_work(p, &own))
     return own;
   if (const smx_op *op = p.op()) return operator_work(op, p.gradient());
   for (const Verb &v : verbs)

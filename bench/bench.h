@@ -12,7 +12,8 @@ struct Problem {
   /* "softmax", "log_softmax", "logsumexp", "softmax_backward", "cross_entropy", "cross_entropy_dx"
    * (the loss with its gradient); "op:NAME" or "grad:NAME" of the operator table; "attention_..."
    * (attention.cc), "linear_cross_entropy", "linear_cross_entropy_dx" (heads.cc), "route_..."
-   * (routing.cc), "scores_all" (scores.cc), "state_..." (states.cc), "pairs_..." (pairs.cc) */
+   * (routing.cc), "sample_..." (sampling.cc), "scores_all" (scores.cc), "state_..." (states.cc),
+   * "pairs_..." (pairs.cc) */
   std::string verb;
   std::vector<int64_t> shape;
   int axis = -1; /* -1 or an index */
@@ -66,6 +67,10 @@ Call heads_call(const Problem &p, int threads);
 bool is_routing(const Problem &p);
 Call routing_call(const Problem &p, int threads);
 
+/* smx_sample, by the verbs "sample_...", alike. */
+bool is_sampling(const Problem &p);
+Call sampling_call(const Problem &p, int threads);
+
 bool is_scores(const Problem &p);
 Call scores_call(const Problem &p, int threads);
 
@@ -87,6 +92,7 @@ Least least_work(const Problem &p);
 bool attention_work(const Problem &p, Least *least); /* whether it is such a verb */
 bool heads_work(const Problem &p, Least *least);
 bool routing_work(const Problem &p, Least *least);
+bool sampling_work(const Problem &p, Least *least);
 bool scores_work(const Problem &p, Least *least);
 bool states_work(const Problem &p, Least *least);
 bool pairs_work(const Problem &p, Least *least);

@@ -48,6 +48,7 @@ Call plain_call(const Problem &p) {
   if (is_attention(p)) return attention_call(p, 0);
   if (is_head(p)) return heads_call(p, 0);
   if (is_routing(p)) return routing_call(p, 0);
+  if (is_sampling(p)) return sampling_call(p, 0);
   if (is_scores(p)) return scores_call(p, 0);
   if (is_state(p)) return states_call(p, 0);
   if (is_pairs(p)) return pairs_call(p, 0);
@@ -75,6 +76,7 @@ Call tensor_call(const Problem &p) {
   if (is_attention(p)) return p.threads > 1 ? attention_call(p, p.threads) : Call();
   if (is_head(p)) return p.threads > 1 ? heads_call(p, p.threads) : Call();
   if (is_routing(p)) return p.threads > 1 ? routing_call(p, p.threads) : Call();
+  if (is_sampling(p)) return p.threads > 1 ? sampling_call(p, p.threads) : Call();
   if (is_scores(p)) return p.threads > 1 ? scores_call(p, p.threads) : Call();
   if (is_state(p)) return p.threads > 1 ? states_call(p, p.threads) : Call();
   if (is_pairs(p)) return p.threads > 1 ? pairs_call(p, p.threads) : Call();

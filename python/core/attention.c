@@ -54,8 +54,8 @@ static const struct {
   reals[] = {NUMBER(scale), NUMBER(softcap), NUMBER(dropout), NUMBER(ridge), NUMBER(base)};
 enum { WHOLES = sizeof wholes / sizeof *wholes, REALS = sizeof reals / sizeof *reals };
 
-/* The arguments of a call by name. A dict would make an object of each of the names that it is asked
- * for, most of which are not there: 3 us a call. */
+/* The arguments of a call by name. A dict would make an object of each of the names that it is
+ * asked for, most of which are not there: 3 us a call. */
 enum { PLACES = 128 };
 typedef struct arguments {
   const char *name[PLACES];
