@@ -232,6 +232,8 @@ static void write_row(work *w, const tile *t, int64_t r) {
   }
   const bool bad = f.lse != f.lse || (weights && !row->any && w->c->on_empty == SMX_EMPTY_NAN);
   for (int64_t j = 0; j < n; j++) {
+    if (!weights && j == from && to > from) j = to; /* as they are */
+    if (j >= n) break;
     if (j < from || j >= to) z[j] = weights ? 0 : -R_INF;
     else if (weights)
       z[j] = (real)((double)z[j] * (f.factor[0] * its) + (two ? (double)second[j] * (f.factor[1] * its) : 0));

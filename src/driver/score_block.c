@@ -58,7 +58,7 @@ smx_status score_block_weighted(const block_job *m, const attention_job *p, char
   const int64_t rows = transposed ? p->lk : p->lq, columns = transposed ? p->lq : p->lk;
   n->call.weights = SMX_ATTENTION_IDENTITY, n->call.e = b->shape[3], n->call.d = 1;
   n->given = score_block_view(p, w, rows, columns, transposed);
-  n->mask = n->given, n->mask.data = m->visible, n->mask.dtype = SMX_BOOL;
+  if (!m->all_visible) n->mask = n->given, n->mask.data = m->visible, n->mask.dtype = SMX_BOOL;
   n->q.data = n->k.data = NULL;
   n->v = *b, n->o = *out;
   n->lq = rows, n->lk = columns;
@@ -121,12 +121,37 @@ static smx_status run_operator(block_job *m) {
   return status;
 }
 
+/* Whether none of n scores, a multiple of 4, is -inf. */
+typedef float four_floats __attribute__((vector_size(16)));
+typedef int32_t four_signs __attribute__((vector_size(16)));
+static bool all_seen(const float *z, int64_t n) {
+  four_signs hidden = {0};
+  for (int64_t i = 0; i < n; i += 4) {
+    four_floats x;
+    memcpy(&x, z + i, sizeof x);
+    hidden |= x == -__builtin_inff();
+  }
+  return !(hidden[0] | hidden[1] | hidden[2] | hidden[3]);
+}
+
 /* Marks visible pairs: those whose score is not -inf. */
-static void note_visible(const block_job *m, const attention_job *p) {
+static void note_visible(block_job *m, const attention_job *p) {
+  enum { SOME = 256 };
   const float *f = (const float *)(const void *)m->z;
   const double *d = (const double *)(const void *)m->z;
-  for (int64_t i = 0; p->real_bytes == 4 && i < p->lq * p->lk; i++) m->visible[i] = f[i] != -__builtin_inff();
-  for (int64_t i = 0; p->real_bytes == 8 && i < p->lq * p->lk; i++) m->visible[i] = d[i] != -__builtin_inf();
+  const int64_t pairs = p->lq * p->lk;
+  m->all_visible = true;
+  for (int64_t first = 0; first < pairs; first += SOME) {
+    const int64_t end = first + SOME < pairs ? first + SOME : pairs;
+    if (p->real_bytes == 4 && end == first + SOME && all_seen(f + first, SOME)) {
+      memset(m->visible + first, 1, SOME);
+      continue;
+    }
+    for (int64_t i = first; i < end; i++) {
+      m->visible[i] = p->real_bytes == 4 ? f[i] != -__builtin_inff() : d[i] != -__builtin_inf();
+      m->all_visible = m->all_visible && m->visible[i];
+    }
+  }
 }
 
 smx_status score_block_weights(block_job *m, const attention_job *p) {

@@ -40,6 +40,7 @@ struct block_job {
   int64_t rows;                      /* of a score block, at most */
   int64_t sequence, head, first;     /* of the part at hand: its first row */
   char *z, *visible, *dy, *dz, *cap; /* [rows][lk], visible in bytes */
+  bool all_visible;                  /* of the part at hand */
   char *y[SMX_MAX_PORTS];
   /* reals of each row for input row_port of the operator, and their gradients; 0, NULL: none */
   int32_t row_port;
