@@ -35,7 +35,7 @@ static inline void drop_mask(const attn_call *c, const drop_pairs *p, real *keep
   }
 }
 
-static inline void drop(const real *keep, int64_t n, real *x) {
+SMI void drop(const real *keep, int64_t n, real *x) {
   for (size_t i = 0; i < (size_t)n; i += LANES) {
     const int cnt = lanes_left((size_t)n - i);
     const vreal k = at(keep, i, cnt);

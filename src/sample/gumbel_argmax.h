@@ -152,9 +152,12 @@ static inline void argmax_begin(row_state *st) {
   st->mode = 0;
   st->writes = st->reverse = st->serial = st->empty = st->nan = false;
 }
-static inline void argmax_pass(const row_call *c, row_part *parts, double temperature, const draws *d) {
+/* Greedy, groups begin with the best of those that have been merged: an element is looked for only
+ * where it is better. */
+static inline void argmax_pass(const row_call *c, row_state *st, row_part *parts, double temperature,
+                               const draws *d) {
   const real *x = (const real *)c->src[0] + (c->start - c->origin);
-  search b = ARGMAX_NONE;
+  search b = d ? ARGMAX_NONE : *argmax_best(st);
   for (size_t g = 0; g * GROUP < c->count; g++) {
     b = argmax_group(x + g * GROUP, group_size(g * GROUP, c->count), (int64_t)(c->start + g * GROUP),
                      temperature, d, b);

@@ -123,7 +123,7 @@ static void categorical_begin(const row_call *c, row_state *st) {
 static void categorical_pass(const row_call *c, row_state *st, row_part *parts) {
   const draws d = draws_of(c, PURPOSE_GUMBEL);
   if (st->stage == SUM) exp_pass(&draw_body, c, st, parts);
-  else if (st->stage == BEST) argmax_pass(c, parts, c->params[TEMPERATURE], greedy(c) ? NULL : &d);
+  else if (st->stage == BEST) argmax_pass(c, st, parts, c->params[TEMPERATURE], greedy(c) ? NULL : &d);
   else walk_pass(c, st);
 }
 static void categorical_merge(const row_call *c, row_state *st, const row_part *parts, size_t count) {

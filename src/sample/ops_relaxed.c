@@ -28,7 +28,7 @@ static void hard_pass(const row_call *c, row_state *st, row_part *parts) {
                    PURPOSE_RELAXED};
   real *y = c->dst[0];
   if (st->stage == HARD_SEARCH) {
-    argmax_pass(c, parts, 1, &d);
+    argmax_pass(c, st, parts, 1, &d);
     return;
   }
   fill(y + (c->start - c->origin), c->count, st->stage == HARD_FILL ? hard_of(st)->fill : 0);
