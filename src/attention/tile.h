@@ -226,10 +226,10 @@ SMI void values_rows(int rows, int store, bool fetches, const real *w, lay by, c
   for (int j = 0; j < keys; j += VALUES_NEAR) {
     const int some = keys - j < VALUES_NEAR ? keys - j : VALUES_NEAR;
     const rows_at own = {v->at + j * v->step, v->step, v->store, v->next};
-    ALL_ROWS(r, rows)
-    if (r % 2 == 0)
-      values_columns(2, store, r == 0, w + j * by.key_step + r * by.row_step, by, &own, some, o + r * o_pitch,
-                     o_pitch, columns);
+    const real *const first = w + j * by.key_step;
+    values_columns(2, store, true, first, by, &own, some, o, o_pitch, columns);
+    _Pragma("GCC unroll 1") for (int r = 2; r < rows; r += 2) values_columns(
+        2, store, false, first + r * by.row_step, by, &own, some, o + r * o_pitch, o_pitch, columns);
   }
 }
 
