@@ -70,8 +70,8 @@ static inline bool sampler_allow_few(sampler *w, double temperature, const smx_s
   const divisor by = divisor_of(temperature);
   const size_t words = w->n / BLOCK + 1;
   const allowed a = {w->room, (uint32_t *)w->room + 2 * words, words};
-  search best = ARGMAX_NONE;
-  if (w->n <= 2 * FEW || s->token_count > FEW || !argmax_plain(x, w->n, 0, &best)) return false;
+  search best;
+  if (w->n <= 2 * FEW || s->token_count > FEW || !sampler_best_plain(w->row, &best)) return false;
   if (!in_range((real)(best.x / temperature))) return false;
   const size_t n = allow_places(s, &a, w->at);
   if (n > FEW) return false;

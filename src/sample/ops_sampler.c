@@ -378,11 +378,9 @@ static bool sampler_try(sampler_row *row, bool careful, bool last) {
 
 /* The best alone, of which nothing else is wanted. False: there is none, or a NaN or +inf. */
 static bool sampler_greedy(sampler_row *row) {
-  search b = ARGMAX_NONE;
-  const real *x = row->x;
+  search b;
   if (row->step_count || row->draw != SMX_DRAW_GREEDY || row->logs || row->processed) return false;
-  for (size_t g = 0; g < row->n; g += GROUP)
-    if (!argmax_plain(x + g, group_size(g, row->n), (int64_t)g, &b)) return false;
+  if (!sampler_best_plain(row, &b)) return false;
   for (size_t j = 0; j < row->draws; j++) row->indices[j] = b.index;
   row->index = b.index, row->status = SMX_ROW_OK;
   return b.index >= 0;

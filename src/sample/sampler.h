@@ -71,6 +71,15 @@ _Static_assert(sizeof(sampler_work) <= (SMX_REAL == 64 ? SAMPLER_WORK_F64 : SAMP
 
 static inline int64_t sampler_index(const sampler *w, size_t i) { return w->closed ? w->at[i] : (int64_t)i; }
 
+/* The best element of a row as it is given. False: there is a NaN or +inf. */
+static inline bool sampler_best_plain(const sampler_row *row, search *b) {
+  const real *x = row->x;
+  *b = ARGMAX_NONE;
+  for (size_t g = 0; g < row->n; g += GROUP)
+    if (!argmax_plain(x + g, group_size(g, row->n), (int64_t)g, b)) return false;
+  return true;
+}
+
 /* Where an element of the row is now, or n. */
 static inline size_t sampler_place(const sampler *w, int64_t index) {
   size_t low = 0, end = w->n;

@@ -183,7 +183,7 @@ SMI void spread_add(spread_lanes *a, vreal z, double near) {
   a->most = v_max(z, a->most);
   for (int p = 0; p < LANES / 8; p++) {
     const v_eight away = d.part[p] - near;
-    a->sums.part[p] += away, a->squares.part[p] += away * away;
+    a->sums.part[p] += away, a->squares.part[p] = v_eight_fold(away, away, a->squares.part[p]);
   }
 }
 SMI spread_sums spread_read(const sampler *w, real near, bool all) {

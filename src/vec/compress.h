@@ -94,6 +94,14 @@ SMI vreal v_from64(v_sum64 d) { /* rounded */
 #endif
   return x;
 }
+/* a b + c, rounded once or twice. */
+SMI v_eight v_eight_fold(v_eight a, v_eight b, v_eight c) {
+#ifdef V
+  return (v_eight)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#else
+  return a * b + c;
+#endif
+}
 SMI void v_sum64_add(v_sum64 *s, vreal x) {
   const v_sum64 d = v_to64(x);
   for (int p = 0; p < LANES / 8; p++) s->part[p] += d.part[p];
