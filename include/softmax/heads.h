@@ -31,9 +31,10 @@ extern "C" {
  * So are the gradients: dw and dbias in chains of 64 rows; dh in chains of 64 classes, those of
  * 4096 classes added up, and these in double.
  *
- * Beside keep_bytes a call takes: 16 reals for each row of a block and thread and 64 KB a thread;
- * with dw the rows of a block once more; with bias C reals; copies in the real type of h where it
- * has another type or stride, of dw where it has (C d reals), and of dbias. */
+ * Beside keep_bytes a call takes 64 KB a thread; for each row of a block and thread, with dh a real
+ * and a double for each of at most 1024 columns of h, with dw alone 64 reals; with dw the rows of a
+ * block once more; with bias C reals; copies in the real type of h where it has another type or
+ * stride, of dw where it has (C d reals), and of dbias. */
 typedef struct smx_linear {
   size_t size; /* sizeof(smx_linear); other fields zero mean defaults */
   const smx_tensor *h, *w;

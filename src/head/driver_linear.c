@@ -117,9 +117,10 @@ static int64_t rows_kept(const linear_run *l, bool two) {
   return l->n > most ? most : l->n > 0 ? l->n : 1;
 }
 
-/* Columns of dh of a task: many, so that gradients are read few times, but some for each thread. */
+/* Columns of dh of a task: many, so that gradients are read few times and each page of w is looked
+ * up once, but some for each thread. */
 static int64_t slab_of(const linear_run *l) {
-  int64_t slab = 4 * HEAD_PANEL;
+  int64_t slab = 16 * HEAD_PANEL;
   while (slab > HEAD_PANEL && l->width < slab * smx_context_threads(l->ctx)) slab /= 2;
   return slab;
 }

@@ -6,17 +6,18 @@
 #include "driver_linear.h"
 #include <string.h>
 
-/* A task's memory: tiles of a slab, room to turn one, and sums of a slab of dh. */
+/* A task's memory: a tile, room to turn it, and rows: the sums of a slab of dh, or dz of a panel of
+ * classes. */
 typedef struct place {
-  char *tiles, *room, *sums;
-  double *totals;
+  char *tile, *room, *rows;
+  double *totals; /* of the sums */
 } place;
 static size_t carve(const linear_run *l, char *at, place *p) {
-  const size_t tile = (size_t)(HEAD_TILE * l->bytes), sums = l->p->dh.data ? (size_t)(l->most * l->slab) : 0;
-  const size_t tiles = tile * (size_t)(l->p->dh.data ? l->slab / HEAD_PANEL : 1);
-  p->tiles = at, p->room = at + tiles, p->sums = p->room + tile;
-  p->totals = (double *)(void *)(p->sums + sums * (size_t)l->bytes);
-  return tiles + tile + sums * ((size_t)l->bytes + sizeof(double));
+  const size_t tile = (size_t)(HEAD_TILE * l->bytes);
+  const size_t rows = (size_t)(l->most * (l->p->dh.data ? l->slab : l->p->dw.data ? HEAD_PANEL : 0));
+  p->tile = at, p->room = at + tile, p->rows = p->room + tile;
+  p->totals = (double *)(void *)(p->rows + rows * (size_t)l->bytes);
+  return 2 * tile + rows * ((size_t)l->bytes + (l->p->dh.data ? sizeof(double) : 0));
 }
 size_t linear_place(const linear_run *l) {
   static char nowhere[1];
@@ -28,7 +29,7 @@ static place take_place(linear_run *l) {
   carve(l, smx_scratch_take(&l->scratch), &p);
   return p;
 }
-static void give_place(linear_run *l, const place *p) { smx_scratch_give(&l->scratch, p->tiles); }
+static void give_place(linear_run *l, const place *p) { smx_scratch_give(&l->scratch, p->tile); }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static char *element(const smx_view *v, int64_t row, int64_t column) {
@@ -46,10 +47,9 @@ static head_tile tile_of(const smx_view *v, int64_t row, int64_t column, bool tu
                      .turned = turned};
 }
 
-/* The same rows and columns, or those of the next panel, or nothing, as what is read soon. */
+/* The same as what is read soon; past the end: nothing. */
 static head_fetch next_tile(const smx_view *v, int64_t row, int64_t column) {
-  if (column >= v->shape[1]) row += HEAD_PANEL, column = 0;
-  if (row >= v->shape[0]) return (head_fetch){NULL, 0, 0};
+  if (row >= v->shape[0] || column >= v->shape[1]) return (head_fetch){NULL, 0, 0};
   const head_tile t = tile_of(v, row, column, false);
   return (head_fetch){t.data, t.row, t.rows};
 }
@@ -76,17 +76,18 @@ static void logits_task(void *arg, int64_t panel) {
   const int64_t class = panel * HEAD_PANEL, columns = least(HEAD_PANEL, l->classes - class);
   char *const z = l->z + class * l->bytes;
   place at = take_place(l);
-  head_product p = {.rows = l->rows, .columns = columns, .a_depth = 1, .b = at.tiles, .c = z, .factor = 1};
-  const char *const h = l->width ? block_h(l, &p.a_row) : at.tiles; /* without columns there may be no h */
+  head_product p = {.rows = l->rows, .columns = columns, .a_depth = 1, .b = at.tile, .c = z, .factor = 1};
+  const char *const h = l->width ? block_h(l, &p.a_row) : at.tile; /* without columns there may be no h */
   p.c_row = l->pitch, p.first = true;
   for (int64_t x = 0; x < l->width || p.first; x += HEAD_CHAIN, p.first = false) {
     if (l->width) {
       head_tile t = tile_of(&l->p->w, class, x, true);
-      t.tile = at.tiles, t.room = at.room;
+      t.tile = at.tile, t.room = at.room;
       k->pack(&t);
     }
     p.a = h + x * l->bytes, p.depth = least(HEAD_CHAIN, l->width - x);
-    p.fetch[0] = next_tile(&l->p->w, class, x + HEAD_CHAIN);
+    p.fetch = x + HEAD_CHAIN < l->width ? next_tile(&l->p->w, class, x + HEAD_CHAIN)
+                                        : next_tile(&l->p->w, class + HEAD_PANEL, 0);
     k->product(&p);
   }
   for (int64_t r = 0; r < l->rows; r++)
@@ -108,18 +109,14 @@ static void dh_split(const linear_run *l, const place *at, int64_t x, int64_t co
   const head_kernels *k = l->kernels->head;
   for (int64_t class = from; class < to; class += HEAD_CHAIN)
     for (int64_t s = 0; s < columns; s += HEAD_PANEL) {
-      char *const tile = at->tiles + s * HEAD_CHAIN * l->bytes;
       head_tile t = tile_of(&l->p->w, class, x + s, false);
       head_product p = {.rows = l->rows, .columns = t.columns, .a_row = l->pitch, .a_depth = 1, .factor = 1};
-      t.tile = tile, t.room = at->room;
+      t.tile = at->tile, t.room = at->room;
       k->pack(&t);
-      p.depth = t.rows, p.a = l->dz + class * l->bytes, p.b = tile;
-      p.c = at->sums + s * l->bytes, p.c_row = l->slab, p.first = class == from;
-      if (class + HEAD_CHAIN < l->classes) {
-        p.fetch[0] = next_tile(&l->p->w, class + HEAD_CHAIN, x + s);
-        if (s == 0)
-          p.fetch[1] = (head_fetch){(const char *)p.a + HEAD_CHAIN * l->bytes, l->pitch * l->bytes, l->rows};
-      }
+      p.depth = t.rows, p.a = l->dz + class * l->bytes, p.b = at->tile;
+      p.c = at->rows + s * l->bytes, p.c_row = l->slab, p.first = class == from;
+      p.fetch = s + HEAD_PANEL < columns ? next_tile(&l->p->w, class, x + s + HEAD_PANEL)
+                                         : next_tile(&l->p->w, class + HEAD_CHAIN, x);
       k->product(&p);
     }
 }
@@ -154,13 +151,13 @@ static void dh_task(void *arg, int64_t slab) {
     const int64_t class = term * LINEAR_SPLIT;
     dh_split(l, &at, x, columns, class, least(class + LINEAR_SPLIT, l->classes));
     for (int64_t r = 0; r < l->rows; r++) {
-      const char *const sum = at.sums + r * l->slab * l->bytes;
+      const char *const sum = at.rows + r * l->slab * l->bytes;
       if (l->apart) memcpy(term_at(l, term, r, x), sum, (size_t)(columns * l->bytes));
       else add_row(l, at.totals + r * l->slab, sum, columns);
     }
   }
   for (int64_t r = 0; r < l->rows && !l->apart; r++)
-    store_row(l, r, x, columns, at.totals + r * l->slab, at.sums);
+    store_row(l, r, x, columns, at.totals + r * l->slab, at.rows);
   give_place(l, &at);
 }
 
@@ -175,7 +172,7 @@ static void store_totals_row(void *arg, int64_t row) {
   linear_run *l = arg;
   place at = take_place(l);
   for (int64_t x = 0; x < l->width; x += l->slab)
-    store_row(l, row, x, least(l->slab, l->width - x), l->totals + row * l->width + x, at.sums);
+    store_row(l, row, x, least(l->slab, l->width - x), l->totals + row * l->width + x, at.rows);
   give_place(l, &at);
 }
 void linear_store_dh(linear_run *l) { smx_parallel(l->ctx, l->rows, store_totals_row, l); }
@@ -206,29 +203,48 @@ static char *dw_sums(const linear_run *l, int64_t class, int64_t *step) {
   return l->w_sums ? l->w_sums + class * l->width * l->bytes : element(dw, class, 0);
 }
 
-static void dw_task(void *arg, int64_t task) {
-  linear_run *l = arg;
+/* Where rows of dw are finished: into dw, or into its sums until the last block. */
+static void put_dw(const linear_run *l, int64_t class, int64_t x, int64_t columns, const char *sum) {
   const smx_view *dw = &l->p->dw;
-  const int64_t class = task * HEAD_PANEL, tiles = row_tiles(l);
-  head_product p = {.rows = least(HEAD_PANEL, l->classes - class), .a_row = 1, .a_depth = l->pitch};
-  char *const sums = dw_sums(l, class, &p.c_row);
-  p.factor = l->p->scale;
+  int64_t step;
+  char *const to = dw_sums(l, class, &step) + x * l->bytes;
+  if (l->w_sums && is_last(l))
+    l->kernels->io->store(row_store_of(dw->dtype), sum, (size_t)columns, element(dw, class, x),
+                          dw->strides[1]);
+  else memcpy(to, sum, (size_t)(columns * l->bytes));
+}
+
+/* A tile of dw: its sums are moved together, for rows of dw are often a multiple of 4096 bytes
+ * apart. */
+static void dw_tile(const linear_run *l, const place *at, int64_t class, int64_t x) {
+  const int64_t tiles = row_tiles(l), columns = least(HEAD_PANEL, l->width - x),
+                row_bytes = HEAD_PANEL * l->bytes;
+  head_product p = {.rows = least(HEAD_PANEL, l->classes - class), .columns = columns};
+  int64_t step;
+  const char *const from = dw_sums(l, class, &step) + x * l->bytes;
+  for (int64_t c = 0; c < p.rows && l->first; c++)
+    memcpy(at->tile + c * row_bytes, from + c * step * l->bytes, (size_t)(columns * l->bytes));
+  p.a_row = 1, p.a_depth = HEAD_PANEL, p.c = at->tile, p.c_row = HEAD_PANEL, p.factor = l->p->scale;
   for (int64_t row = 0; row < tiles; row++) {
-    p.a = l->dz + (row * HEAD_CHAIN * l->pitch + class) * l->bytes;
+    p.a = at->rows + row * HEAD_TILE * l->bytes, p.b = h_tile(l, x / HEAD_PANEL, row);
     p.depth = least(HEAD_CHAIN, l->rows - row * HEAD_CHAIN);
     p.first = l->first + row == 0, p.last = is_last(l) && row == tiles - 1;
-    for (int64_t x = 0; x < linear_tiles(l->width); x++) {
-      p.b = h_tile(l, x, row), p.c = sums + x * HEAD_PANEL * l->bytes;
-      p.columns = least(HEAD_PANEL, l->width - x * HEAD_PANEL);
-      p.fetch[0] =
-          (head_fetch){x || row == tiles - 1 ? NULL : (const char *)p.a + HEAD_CHAIN * l->pitch * l->bytes,
-                       l->pitch * l->bytes, HEAD_CHAIN};
-      l->kernels->head->product(&p);
-    }
+    if (row == tiles - 1 && x + HEAD_PANEL < l->width)
+      p.fetch = (head_fetch){from + row_bytes, step * l->bytes, p.rows};
+    l->kernels->head->product(&p);
   }
-  for (int64_t c = 0; l->w_sums && is_last(l) && c < p.rows; c++)
-    l->kernels->io->store(row_store_of(dw->dtype), sums + c * l->width * l->bytes, (size_t)l->width,
-                          element(dw, class + c, 0), dw->strides[1]);
+  for (int64_t c = 0; c < p.rows; c++) put_dw(l, class + c, x, columns, at->tile + c * row_bytes);
+}
+
+static void dw_task(void *arg, int64_t task) {
+  linear_run *l = arg;
+  const int64_t class = task * HEAD_PANEL, classes = least(HEAD_PANEL, l->classes - class);
+  place at = take_place(l);
+  for (int64_t r = 0; r < l->rows; r++)
+    memcpy(at.rows + r * HEAD_PANEL * l->bytes, l->dz + (r * l->pitch + class) * l->bytes,
+           (size_t)(classes * l->bytes));
+  for (int64_t x = 0; x < l->width; x += HEAD_PANEL) dw_tile(l, &at, class, x);
+  give_place(l, &at);
 }
 
 static void dbias_task(void *arg, int64_t panel) {

@@ -52,7 +52,8 @@ enum {
   HEAD_PANEL = 64 /* columns of a tile */
 };
 
-/* Rows of HEAD_PANEL reals that are read soon, and so prefetched meanwhile; at NULL: none. */
+/* Rows of HEAD_PANEL reals that are read after this product, and so prefetched in its last rows; at
+ * NULL: none. */
 typedef struct head_fetch {
   const char *at;
   int64_t step, rows; /* bytes from row to row */
@@ -68,7 +69,7 @@ typedef struct head_product {
   int64_t c_row;
   bool first, last; /* whether the chain is the first, which c is set to, or the last of its sum */
   double factor;    /* of the whole sum */
-  head_fetch fetch[2];
+  head_fetch fetch;
 } head_product;
 
 /* A piece of a matrix as a packed tile, filled up with zeros: rows become rows of the tile, or its

@@ -43,6 +43,19 @@ SMI void add_term(int rows, int wide, const head_product *p, const real *a, cons
   }
 }
 
+/* How many lines of p->fetch have been asked for before `row`: as late as may be, LINES beside each
+ * HIGH rows and the last ones two parts before the end. What is asked for early is lost again, and
+ * many at once are passed over. */
+enum { LINES = 32, LINES_A_ROW = HEAD_PANEL * sizeof(real) / 64 };
+SMI int64_t lines_before(const head_product *p, int64_t row) {
+  const int64_t lines = p->fetch.at ? p->fetch.rows * LINES_A_ROW : 0,
+                begun = lines - LINES * ((p->rows - row) / HIGH - 2);
+  return begun < 0 ? 0 : begun < lines ? begun : lines;
+}
+SMI void fetch_line(const head_fetch *f, int64_t line) {
+  v_prefetch(f->at + line / LINES_A_ROW * f->step + line % LINES_A_ROW * 64);
+}
+
 /* Four terms at a time keep the multipliers of a Xeon busier (Sapphire Rapids, in the first-level
  * cache: 153 and 173 GFLOP/s, where independent FMAs on constants reach 237). */
 SMI void product_part(int rows, int wide, const head_product *p, int64_t row, int x) {
@@ -52,36 +65,34 @@ SMI void product_part(int rows, int wide, const head_product *p, int64_t row, in
   int64_t k = 0;
   EACH_ROW(r, rows) EACH_VECTOR(v) if (!p->first) v_prefetch(c + r * p->c_row + v * LANES);
   EACH_ROW(r, rows) EACH_VECTOR(v) sum[r * wide + v] = v_set1(0);
-  for (; rows == HIGH && k + 4 <= p->depth; k += 4)
+  int64_t line = lines_before(p, row);
+  const int64_t end = x ? line : lines_before(p, row + HIGH);
+  for (; rows == HIGH && k + 4 <= p->depth; k += 4) {
+    for (int i = 0; i < 2 && line < end; i++) fetch_line(&p->fetch, line++);
     _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++, a += p->a_depth, b += HEAD_PANEL)
         add_term(rows, wide, p, a, b, sum);
+  }
   for (; k < p->depth; k++, a += p->a_depth, b += HEAD_PANEL) add_term(rows, wide, p, a, b, sum);
   if (p->last || p->columns - x < wide * LANES) {
     EACH_ROW(r, rows) EACH_VECTOR(v) v_store(chain + (r * wide + v) * LANES, sum[r * wide + v]);
     add_chains(p, row, rows, wide, x, chain);
     return;
   }
+  /* all are read before the first is written: rows may be a multiple of 4096 bytes apart */
   EACH_ROW(r, rows) EACH_VECTOR(v) {
-    real *const to = c + r * p->c_row + v * LANES;
-    v_store(to, p->first ? sum[r * wide + v] : v_add(v_load(to), sum[r * wide + v]));
+    vreal *const s = sum + r * wide + v;
+    if (!p->first) *s = v_add(v_load(c + r * p->c_row + v * LANES), *s);
   }
+  EACH_ROW(r, rows) EACH_VECTOR(v) v_store(c + r * p->c_row + v * LANES, sum[r * wide + v]);
 }
 SMI void product_rows(int rows, const head_product *p, int64_t row) {
   const int wide = rows == 1 ? ALONE : WIDE;
   for (int x = 0; x < p->columns; x += wide * LANES) product_part(rows, wide, p, row, x);
 }
 
-/* What of p->fetch belongs to rows from.. of the product. */
-static void fetch_part(const head_product *p, int64_t from, int64_t to) {
-  for (const head_fetch *f = p->fetch; f < p->fetch + 2; f++)
-    for (int64_t r = f->at ? f->rows * from / p->rows : 0; f->at && r < f->rows * to / p->rows; r++)
-      for (int line = 0; line < (int)sizeof(real); line++) v_prefetch_far(f->at + r * f->step + 64 * line);
-}
-
 static void product(const head_product *p) {
   int64_t row = 0;
-  for (; p->rows - row >= HIGH; row += HIGH) fetch_part(p, row, row + HIGH), product_rows(HIGH, p, row);
-  if (row < p->rows) fetch_part(p, row, p->rows);
+  for (; p->rows - row >= HIGH; row += HIGH) product_rows(HIGH, p, row);
   if (HIGH > 4 && p->rows - row >= 4) product_rows(4, p, row), row += 4;
   if (HIGH > 2 && p->rows - row >= 2) product_rows(2, p, row), row += 2;
   if (p->rows - row == 1) product_rows(1, p, row);
@@ -116,7 +127,8 @@ static void pack(const head_tile *t) {
     for (int r = 0; r < HEAD_PANEL; r += LANES) {
       vreal columns[REAL_STEP];
       v_columns((const char *)(rows + r * HEAD_PANEL + k), HEAD_PANEL * (int64_t)sizeof(real), columns);
-      for (int i = 0; i < REAL_STEP; i++) v_store(tile + (k + i) * HEAD_PANEL + r, columns[i]);
+      _Pragma("GCC unroll 4") for (int i = 0; i < REAL_STEP; i++)
+          v_store(tile + (k + i) * HEAD_PANEL + r, columns[i]);
     }
 }
 
