@@ -43,6 +43,8 @@ SMI void add_term(int rows, int wide, const head_product *p, const real *a, cons
   }
 }
 
+/* Inlined, these stay: GCC drops calls of a function that only prefetches, which has no effect. */
+
 /* How many lines of p->fetch have been asked for before `row`: as late as may be, LINES beside each
  * HIGH rows and the last ones two parts before the end. What is asked for early is lost again, and
  * many at once are passed over. */
