@@ -118,11 +118,12 @@ static int64_t rows_kept(const linear_run *l, bool two) {
 }
 
 /* Columns of dh of a task: many, so that gradients are read few times and each page of w is looked
- * up once, but some for each thread. */
+ * up once, but as many for each thread. */
 static int64_t slab_of(const linear_run *l) {
-  int64_t slab = 16 * HEAD_PANEL;
-  while (slab > HEAD_PANEL && l->width < slab * smx_context_threads(l->ctx)) slab /= 2;
-  return slab;
+  enum { MOST = 16 };
+  const int64_t threads = smx_context_threads(l->ctx), panels = linear_tiles(l->width > 0 ? l->width : 1);
+  const int64_t tasks = (panels + MOST * threads - 1) / (MOST * threads) * threads;
+  return (panels + tasks - 1) / tasks * HEAD_PANEL;
 }
 
 static void load_bias(linear_run *l) {
