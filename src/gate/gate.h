@@ -86,19 +86,19 @@ typedef struct gate_kernels {
 } gate_kernels;
 
 /* A kernel chooses for so many tokens together; of a token so many experts are near the best. */
-enum { GATE_TOGETHER = 4, GATE_NEAR = 64, GATE_LANES = 16 };
+enum { GATE_TOGETHER = 16, GATE_NEAR = 64, GATE_LANES = 16, GATE_PAGE = 4096 };
 
 /* Whole vectors of any instruction set. */
 static inline int64_t gate_padded(int64_t n) { return (n + GATE_LANES - 1) / GATE_LANES * GATE_LANES; }
 
-/* What a kernel keeps of a token: keys, each group's score, second best and number, what is near,
- * the k best. */
+/* What a kernel keeps of a token but its keys: each group's score, second best and number, the k
+ * best. */
 static inline int64_t gate_contest_doubles(const gate_choice *g) {
-  return g->groups * gate_padded(g->experts / g->groups) + 3 * gate_padded(g->groups) +
-         2 * (GATE_NEAR + GATE_LANES) + gate_padded(g->k);
+  return 3 * gate_padded(g->groups) + gate_padded(g->k);
 }
 static inline size_t gate_choice_bytes(const gate_choice *g) {
-  return (size_t)(GATE_TOGETHER * gate_contest_doubles(g)) * sizeof(double);
+  const int64_t keys = g->groups * gate_padded(g->experts / g->groups), near = 2 * (GATE_NEAR + GATE_LANES);
+  return (size_t)(GATE_TOGETHER * (near + gate_contest_doubles(g) + keys)) * sizeof(double) + GATE_PAGE;
 }
 
 #endif

@@ -4,18 +4,21 @@
  *
  * Some tokens are chosen for together, step by step: what a step waits for, the next token's work
  * fills. */
+#include "columns.h"
 #include "compress.h"
 #include "engine/loops.h"
 #include "math.h"
 #include "mixture.h"
 #include "rank.h"
+#include "sort.h"
 
 /* Each of SURE maxima is one element, so the k-th of them is a bar that k elements reach. QUARTERS:
  * of a vector, one for each fold of v_hmaxs. */
-enum { SURE = 16, SUMS = SURE / LANES, QUARTERS = 4, QUARTER = LANES / QUARTERS };
+enum { SURE = SORTED, AHEAD = 4, SUMS = SURE / LANES, QUARTERS = 4, QUARTER = LANES / QUARTERS };
+enum { NEAR_ROW = GATE_NEAR + GATE_LANES, LATER = 16384 / sizeof(real) };
 #define MOST_EXACT (1 << 24) /* whole numbers that a real holds */
 #define EACH_SUM(u) _Pragma("GCC unroll 16") for (int u = 0; u < SUMS; u++)
-#define EACH_LANE(u) _Pragma("GCC unroll 16") for (int u = 0; u < LANES; u++)
+#define EACH_SORTED(r) _Pragma("GCC unroll 16") for (int r = 0; r < SORTED; r++)
 #define EACH_QUARTER(u) _Pragma("GCC unroll 4") for (int u = 0; u < QUARTERS; u++)
 
 /* A token whose experts are compared, in the caller's memory. Keys of a group are whole vectors,
@@ -24,9 +27,11 @@ enum { SURE = 16, SUMS = SURE / LANES, QUARTERS = 4, QUARTER = LANES / QUARTERS 
 typedef struct contest {
   const gate_choice *g;
   int64_t size, stride; /* of a group; from group to group of the keys */
-  real *key, *score, *next, *near, *number, *best;
+  const real *key;      /* `keys`, or the caller's */
+  real *keys, *score, *next, *near, *number, *best;
   int64_t *taken; /* groups that take part, in index order */
   int64_t groups; /* how many */
+  int64_t found;  /* indices of the best that are written, where too many are near */
   real bar;
   int count; /* of those near; -1: too many */
   bool good; /* no NaN */
@@ -34,17 +39,28 @@ typedef struct contest {
 
 SMI int64_t whole_vectors(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
-static contest contest_in(const gate_choice *g, double *memory) {
-  const int64_t groups = gate_padded(g->groups), near = GATE_NEAR + GATE_LANES;
-  contest t = {.g = g, .size = g->experts / g->groups, .groups = 1};
-  real **parts[] = {&t.score, &t.next, &t.near, &t.number, &t.best, &t.key};
-  const int64_t numbers[] = {groups, groups, near, near, gate_padded(g->k), 0};
-  t.stride = whole_vectors(t.size);
-  t.taken = (int64_t *)(void *)memory, memory += groups;
-  for (int i = 0; i < (int)(sizeof parts / sizeof *parts); i++)
-    *parts[i] = (real *)memory, memory += numbers[i];
-  t.taken[0] = 0;
-  return t;
+/* Memory at p or behind it, as far from the start of a page as x. A load waits for an earlier store
+ * to the same place of another page: keys are stored where logits that follow are not. */
+SMI real *same_place(void *p, const void *x) {
+  char *to = p;
+  return (real *)(void *)(to + (((uintptr_t)x - (uintptr_t)to) & (GATE_PAGE - 1)));
+}
+/* The tokens that are chosen for together, step by step: those of a step have the memory of those of
+ * the step before. What is near lies token by token. */
+static void open_contests(const gate_choice *g, const void *logits, void *memory, int step, contest *t) {
+  const int64_t groups = gate_padded(g->groups), each = gate_contest_doubles(g);
+  const contest all = {.g = g, .size = g->experts / g->groups, .groups = 1, .near = memory};
+  double *own = (double *)memory + 2 * GATE_TOGETHER * NEAR_ROW;
+  real *keys = same_place(own + GATE_TOGETHER * each, logits);
+  for (int i = 0; i < GATE_TOGETHER; i++) {
+    double *at = own + i % step * each;
+    t[i] = all, t[i].stride = whole_vectors(all.size);
+    t[i].near += i * NEAR_ROW, t[i].number = t[i].near + GATE_TOGETHER * NEAR_ROW;
+    t[i].taken = (int64_t *)(void *)at, t[i].taken[0] = 0;
+    t[i].score = (real *)(at + groups), t[i].next = (real *)(at + 2 * groups),
+    t[i].best = (real *)(at + 3 * groups);
+    t[i].keys = keys + i % step * g->groups * t[i].stride;
+  }
 }
 
 /* ---- keys ---- */
@@ -62,23 +78,33 @@ SMI vreal near_sigmoid(vreal x, vreal a) {
   return v_div(v_if_negative(x, e, one), v_add(one, e));
 }
 
-/* What the experts from i on are compared by; far: the largest |logit| so far. */
-SMI vreal key_of(const real *logits, const real *score, const real *bias, int64_t i, bool sigmoid,
-                 vreal *far) {
-  const vreal z = v_load(logits + i), a = v_abs(z);
-  const vreal s = sigmoid ? near_sigmoid(z, a) : score ? v_load(score + i) : z;
-  *far = v_farther(*far, a);
-  return bias ? v_add(s, v_load(bias + i)) : s;
+/* Whether all n are finite. */
+SMI bool all_finite(const real *x, int64_t n) {
+  const vreal zero = v_set1(0);
+  vreal sum[4] = {zero, zero, zero, zero};
+  int64_t i = 0;
+  for (; i + 4 * LANES <= n; i += 4 * LANES)
+    EACH_QUARTER(u) sum[u] = v_fma(v_load(x + i + u * LANES), zero, sum[u]);
+  for (; i < n; i += LANES) sum[0] = v_fma(v_load(x + i), zero, sum[0]);
+  return !m_any(m_not(v_eq(v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])), zero)));
 }
-/* Whether all logits are numbers, finite, and near enough for near_sigmoid. */
-SMI bool plain_keys(const contest *t, const real *z, const real *score, const real *bias, bool sigmoid) {
+/* Whether all logits are near enough for near_sigmoid, whose sum with the bias, if there is one, the
+ * keys become. */
+SMI bool sigmoid_keys(const contest *t, const real *z, const real *bias) {
   vreal far = v_set1(0);
   const int64_t n = t->g->experts;
   for (int64_t i = 0; i < n; i += LANES) {
-    if (sigmoid) v_prefetch(z + GATE_TOGETHER * n + i); /* a later token's; reads alone need no hint */
-    v_store(t->key + i, key_of(z, score, bias, i, sigmoid, &far));
+    const vreal x = v_load(z + i), a = v_abs(x), s = near_sigmoid(x, a);
+    v_prefetch(z + AHEAD * n + i); /* a later token's */
+    far = v_farther(far, a);
+    v_store(t->keys + i, bias ? v_add(s, v_load(bias + i)) : s);
   }
-  return !m_any(m_not(v_lt(far, v_set1(sigmoid ? FAR_LOGIT : R_INF))));
+  return !m_any(m_not(v_lt(far, v_set1(FAR_LOGIT))));
+}
+SMI bool biased_keys(const contest *t, const real *z, const real *score, const real *bias) {
+  const int64_t n = t->g->experts;
+  for (int64_t i = 0; i < n; i += LANES) v_store(t->keys + i, v_add(v_load(score + i), v_load(bias + i)));
+  return all_finite(z, n);
 }
 
 /* The same of any numbers and any groups; not good: a NaN. An expert with logit -inf does not
@@ -96,7 +122,7 @@ NOINLINE void any_keys(contest *t, const real *logits, const real *score, const 
       else if (score) s = v_load_n(score + i, cnt, 0);
       if (bias) s = v_add(s, v_load_n(bias + i, cnt, 0));
       good = m_and(good, v_eq(s, s));
-      v_store(t->key + q * t->stride + j, v_select(v_lt(none, z), s, none));
+      v_store(t->keys + q * t->stride + j, v_select(v_lt(none, z), s, none));
     }
   t->good = !m_any(m_not(good));
 }
@@ -116,11 +142,13 @@ NOINLINE void make_keys(contest *t, int count, const real *z, const real *score,
   const bool sigmoid = t->g->sigmoid;
   may = may && t->size == t->stride;
   for (int i = 0; i < count; i++, t++, z += n, score += score ? n : 0) {
-    t->good = true;
-    if (may && sigmoid && bias && plain_keys(t, z, NULL, bias, true)) continue;
-    if (may && sigmoid && !bias && plain_keys(t, z, NULL, NULL, true)) continue;
-    if (may && !sigmoid && plain_keys(t, z, score, bias, false)) continue;
-    any_keys(t, z, score, bias);
+    const real *by = score ? score : z;
+    t->good = true, t->key = t->keys;
+    if (may && sigmoid && bias && sigmoid_keys(t, z, bias)) continue;
+    if (may && sigmoid && !bias && sigmoid_keys(t, z, NULL)) continue;
+    if (may && !sigmoid && bias && biased_keys(t, z, by, bias)) continue;
+    if (may && !sigmoid && !bias && all_finite(z, n)) t->key = by;
+    else any_keys(t, z, score, bias);
   }
 }
 
@@ -188,22 +216,34 @@ SMI two_groups two_of(const contest *t, int64_t q) {
                   y = q + 1 < t->g->groups ? group_twos(t, q + 1) : none;
   return v_two_groups(x.first, x.second, y.first, y.second);
 }
+SMI vreal group_most(const contest *t, int64_t q) {
+  const real *key = t->key + q * t->stride;
+  vreal x = v_set1(-R_INF);
+  for (int64_t j = 0; q < t->g->groups && j < t->stride; j += LANES) x = v_max(x, v_load(key + j));
+  return x;
+}
 /* Four groups: the sum of the two best, where two count and there are two, or the best. */
-SMI void score_four(const contest *t, int64_t q) {
+SMI void score_four(const contest *t, int64_t q, bool two) {
   vreal best, next;
   real scores[LANES], nexts[LANES];
-  v_top_twos(two_of(t, q), two_of(t, q + 2), &best, &next);
-  v_store(nexts, next);
-  if (t->g->two) best = v_select(v_lt(v_set1(-R_INF), next), v_add(best, next), best);
+  if (two) {
+    v_top_twos(two_of(t, q), two_of(t, q + 2), &best, &next);
+    best = v_select(v_lt(v_set1(-R_INF), next), v_add(best, next), best);
+    v_store(nexts, next);
+    EACH_QUARTER(u) t->next[q + u] = nexts[u * QUARTER];
+  } else best = v_hmaxs(group_most(t, q), group_most(t, q + 1), group_most(t, q + 2), group_most(t, q + 3));
   v_store(scores, best);
-  EACH_QUARTER(u) t->score[q + u] = scores[u * QUARTER], t->next[q + u] = nexts[u * QUARTER];
+  EACH_QUARTER(u) t->score[q + u] = scores[u * QUARTER];
 }
 
 NOINLINE void score_groups(contest *t, int count) {
   const int64_t groups = t->g->groups;
   for (int i = 0; i < count; i++, t++) {
     v_store(t->score + whole_vectors(groups) - LANES, v_set1(-R_INF));
-    for (int64_t q = 0; q < groups; q += QUARTERS) score_four(t, q);
+    if (t->g->two)
+      for (int64_t q = 0; q < groups; q += QUARTERS) score_four(t, q, true);
+    else
+      for (int64_t q = 0; q < groups; q += QUARTERS) score_four(t, q, false);
   }
 }
 
@@ -237,40 +277,71 @@ NOINLINE void take_groups(contest *t, int count) {
 
 /* ---- experts ---- */
 
-/* The k-th largest of SURE maxima, of lanes over all groups that take part: the least of those that
- * fewer than k exceed. */
-SMI real bar_of_maxima(const contest *t) {
-  const vreal above = v_set1(R_INF), wanted = v_set1((real)t->g->k);
-  real most[SURE];
+/* The first SORTED numbers of each of LANES rows, one in each lane. */
+SMI void rows_in_lanes(const real *row, int64_t pitch, vreal x[SORTED]) {
+  _Pragma("GCC unroll 4") for (int c = 0; c < SORTED; c += REAL_STEP)
+      v_columns((const char *)(row + c), pitch * (int64_t)sizeof(real), x + c);
+}
+
+/* The maxima of lanes over all groups that take part. */
+NOINLINE void store_maxima(const contest *t, real *most) {
   lane_twos x = {v_set1(-R_INF), v_set1(-R_INF)};
   for (int64_t q = 0; q < t->groups; q++) x = merge_twos(x, group_twos(t, t->taken[q]));
   const vreal max[] = {x.first, x.second};
-  vreal bar = above;
   EACH_SUM(u) v_store(most + u * LANES, max[u]);
-  EACH_SUM(u) bar = v_min(bar, v_select(v_lt(exceeded(max[u], most, SURE), wanted), max[u], above));
-  return v_hmin(bar);
+}
+/* The k-th largest of each of GATE_TOGETHER rows. */
+NOINLINE void bars_of_maxima(const real most[][SURE], int64_t k, real *bar) {
+  for (int i = 0; i < GATE_TOGETHER; i += LANES) {
+    vreal x[SORTED];
+    real sorted[SORTED][LANES];
+    rows_in_lanes(most[i], SURE, x);
+    v_sort_sixteen(x, NULL, k);
+    EACH_SORTED(r) v_store(sorted[r], x[r]);
+    v_store(bar + i, v_load(sorted[k - 1]));
+  }
 }
 
 /* Two of each group are not below the least second best: enough, and hardly too many, where those
  * are k or a few more. */
-NOINLINE void take_bars(contest *t, int count) {
-  for (int i = 0; i < count; i++, t++) {
-    const int64_t more = 2 * t->groups - t->g->k;
-    t->bar = t->g->two && more >= 0 && more <= 2 ? R_INF : -R_INF;
-    for (int64_t q = 0; q < t->groups && t->bar > -R_INF; q++) {
-      const real next = t->next[t->taken[q]];
-      t->bar = next < t->bar ? next : t->bar;
-    }
-    if (!(t->bar > -R_INF)) t->bar = bar_of_maxima(t);
+SMI real bar_of_groups(const contest *t) {
+  const int64_t more = 2 * t->groups - t->g->k;
+  real bar = t->g->two && more >= 0 && more <= 2 ? R_INF : -R_INF;
+  for (int64_t q = 0; q < t->groups && bar > -R_INF; q++) {
+    const real next = t->next[t->taken[q]];
+    bar = next < bar ? next : bar;
   }
+  return bar;
+}
+NOINLINE void take_bars(contest *t, int count) {
+  real most[GATE_TOGETHER][SURE], bar[GATE_TOGETHER];
+  bool all = true;
+  for (int i = 0; i < count; i++) {
+    t[i].bar = bar_of_groups(t + i);
+    if (t[i].bar > -R_INF) continue;
+    store_maxima(t + i, most[i]), all = false;
+  }
+  if (all) return;
+  bars_of_maxima(most, t->g->k, bar);
+  for (int i = 0; i < count; i++) t[i].bar = t[i].bar > -R_INF ? t[i].bar : bar[i];
 }
 
+/* Nothing is near. */
+SMI void empty_near(const contest *t) {
+  EACH_SUM(u) v_store(t->near + u * LANES, v_set1(-R_INF)), v_store(t->number + u * LANES, v_set1(0));
+}
+
+/* Logits of a later token, while this one's are compared. */
+SMI void ask_later(const contest *t) {
+  for (int64_t i = 0; i < t->g->experts; i += LANES) v_prefetch_far(t->key + LATER + i);
+}
 /* Experts that reach the bar, above -inf. */
 SMI int near_of(const contest *t) {
   const vreal least = v_set1(t->bar > -R_MAX ? t->bar : -R_MAX), step = v_set1(LANES);
   const int64_t stride = t->stride;
   real *near = t->near, *number = t->number;
   int count = 0; /* in a register */
+  if (t->key != t->keys) ask_later(t);
   for (int64_t i = 0; i < t->groups; i++) {
     const real *key = t->key + t->taken[i] * stride;
     vreal numbers = v_add(v_iota(), v_set1((real)(t->taken[i] * t->size)));
@@ -281,25 +352,42 @@ SMI int near_of(const contest *t) {
       count += v_compress_two(number + count, near + count, reaches, numbers, x);
     }
   }
-  v_store(near + count, v_set1(-R_INF)), v_store(number + count, v_set1(0));
+  EACH_SUM(u)
+  v_store(near + count + u * LANES, v_set1(-R_INF)), v_store(number + count + u * LANES, v_set1(0));
   return count;
 }
 NOINLINE void take_near(contest *t, int count) {
   for (int i = 0; i < count; i++, t++) t->count = near_of(t);
 }
 
-/* sorted_r is the number of the element that r others come before. Of at most LANES the elements
- * behind them come to the place behind the last. */
-SMI void sort_near(const contest *t, int64_t *sorted) {
-  const int n = t->count;
-  if (n <= LANES) {
-    real place[LANES];
-    const vreal above = exceeded(v_load(t->near), t->near, LANES);
-    v_store(place, above);
-    EACH_LANE(i) sorted[(int)place[i]] = (int64_t)t->number[i];
-    if (v_hsum(above) == (real)(n * (n - 1) / 2 + (LANES - n) * n)) return; /* no two are equal */
+/* sorted_r is the number of the element that r others come before. */
+NOINLINE void sort_near(const contest *t, int64_t *sorted) {
+  for (int i = 0; i < t->count; i++) sorted[before(t->near, t->count, i)] = (int64_t)t->number[i];
+}
+
+/* The numbers of what is near in order, of GATE_TOGETHER tokens. Bit i: some of the k best of token
+ * i are equal. */
+NOINLINE uint32_t sort_all(const contest *t, real to[][SORTED]) {
+  const int64_t k = t->g->k;
+  uint32_t equal = 0;
+  for (int i = 0; i < GATE_TOGETHER; i += LANES) {
+    vreal x[SORTED], number[SORTED];
+    real sorted[SORTED][LANES];
+    rows_in_lanes(t[i].near, NEAR_ROW, x), rows_in_lanes(t[i].number, NEAR_ROW, number);
+    v_sort_sixteen(x, number, k);
+    EACH_SORTED(r) {
+      if (r >= k) break;
+      if (r + 1 < SORTED) equal |= m_bits(v_eq(x[r], x[r + 1])) << i;
+      v_store(sorted[r], number[r]);
+    }
+    for (int r = 0; r < k; r += 4) {
+      const char *rows[] = {(char *)sorted[r], (char *)sorted[r + 1], (char *)sorted[r + 2],
+                            (char *)sorted[r + 3]};
+      _Pragma("GCC unroll 4") for (int j = 0; j < LANES; j += 4)
+          v_four_columns(rows, j * (int64_t)sizeof(real), to[i + j] + r, SORTED);
+    }
   }
-  for (int i = 0; i < n; i++) sorted[before(t->near, n, i)] = (int64_t)t->number[i];
+  return equal;
 }
 
 /* Where there is no bar, or too many reach it. */
@@ -312,13 +400,34 @@ NOINLINE int64_t insert_all(const contest *t, int64_t *index) {
   return count;
 }
 
+/* k numbers. */
+SMI void write_sorted(const real *number, int64_t k, int64_t *index) {
+  typedef real eight __attribute__((vector_size(8 * sizeof(real))));
+  typedef int32_t eight_32 __attribute__((vector_size(32)));
+  typedef int64_t eight_64 __attribute__((vector_size(64)));
+  if (k != 8) {
+    for (int64_t j = 0; j < k; j++) index[j] = (int64_t)number[j];
+    return;
+  }
+  eight x;
+  memcpy(&x, number, sizeof x);
+  const eight_64 whole = __builtin_convertvector(__builtin_convertvector(x, eight_32), eight_64);
+  memcpy(index, &whole, sizeof whole);
+}
+
 NOINLINE void write_indices(const contest *t, int count, int64_t *index) {
   const int64_t k = t->g->k;
-  for (int i = 0; i < count; i++, t++, index += k) {
+  real number[GATE_TOGETHER][SORTED];
+  uint32_t equal = k <= SORTED ? sort_all(t, number) : 0;
+  for (int i = 0; i < count; i++, t++, index += k, equal >>= 1) {
     int64_t found = 0;
-    if (t->good && t->count < 0) found = insert_all(t, index);
+    if (t->good && t->count >= k && t->count <= SORTED && !(equal & 1)) {
+      write_sorted(number[i], k, index);
+      continue;
+    }
+    if (t->good && t->count < 0) found = t->found;
     else if (t->good) {
-      int64_t sorted[GATE_NEAR + 1];
+      int64_t sorted[GATE_NEAR];
       sort_near(t, sorted);
       for (; found < k && found < t->count; found++) index[found] = sorted[found];
     }
@@ -326,19 +435,32 @@ NOINLINE void write_indices(const contest *t, int count, int64_t *index) {
   }
 }
 
+/* What is near, of tokens whose keys are in the cache together, or the best. */
+SMI void find_near(contest *t, int count, const real *z, const real *score, const real *bias, bool plain,
+                   int64_t *index) {
+  make_keys(t, count, z, score, bias, plain);
+  if (t->g->groups > 1) score_groups(t, count), take_groups(t, count);
+  if (t->g->k <= SURE && t->g->experts <= MOST_EXACT) take_bars(t, count), take_near(t, count);
+  else
+    for (int i = 0; i < count; i++) t[i].count = -1;
+  for (int i = 0; i < count; i++)
+    if (t[i].count < 0) t[i].found = insert_all(t + i, index + i * t->g->k);
+}
+
 static void choose(const gate_choice *g, const void *logits, const void *score, const void *bias,
                    int64_t count, void *work, int64_t *index, bool *good) {
   const bool plain = !bias || !has_nan(bias, g->experts);
+  const int step = g->two ? AHEAD : GATE_TOGETHER;
   contest t[GATE_TOGETHER];
-  for (int i = 0; i < GATE_TOGETHER; i++) t[i] = contest_in(g, (double *)work + i * gate_contest_doubles(g));
+  open_contests(g, logits, work, step, t);
   for (int64_t from = 0; from < count; from += GATE_TOGETHER) {
     const int m = (int)(count - from < GATE_TOGETHER ? count - from : GATE_TOGETHER);
-    const int64_t at = from * g->experts;
-    make_keys(t, m, (const real *)logits + at, score ? (const real *)score + at : NULL, bias, plain);
-    if (g->groups > 1) score_groups(t, m), take_groups(t, m);
-    if (g->k <= SURE && g->experts <= MOST_EXACT) take_bars(t, m), take_near(t, m);
-    else
-      for (int i = 0; i < m; i++) t[i].count = -1;
+    for (int i = 0; i < m; i += step) {
+      const int64_t at = (from + i) * g->experts;
+      find_near(t + i, m - i < step ? m - i : step, (const real *)logits + at,
+                score ? (const real *)score + at : NULL, bias, plain, index + (from + i) * g->k);
+    }
+    for (int i = m; i < GATE_TOGETHER; i++) empty_near(t + i);
     write_indices(t, m, index + from * g->k);
     for (int i = 0; i < m; i++) good[from + i] = t[i].good;
   }
