@@ -12,14 +12,14 @@
 #include "rank.h"
 #include "sort.h"
 
-/* Each of SURE maxima is one element, so the k-th of them is a bar that k elements reach. QUARTERS:
- * of a vector, one for each fold of v_hmaxs. */
-enum { SURE = SORTED, AHEAD = 4, SUMS = SURE / LANES, QUARTERS = 4, QUARTER = LANES / QUARTERS };
-enum { NEAR_ROW = GATE_NEAR + GATE_LANES, LATER = 16384 / sizeof(real) };
+/* Each of SURE maxima is one element, so the k-th of them is a bar that k elements reach. Logits are
+ * asked for AHEAD tokens ahead where sigmoids are made of them, else LATER numbers ahead. */
+enum { SURE = SORTED, SUMS = SURE / LANES, AHEAD = 4, LATER = 16384 / sizeof(real) };
+enum { GROUPS = 8, NEAR_ROW = GATE_NEAR + GATE_LANES };
 #define MOST_EXACT (1 << 24) /* whole numbers that a real holds */
 #define EACH_SUM(u) _Pragma("GCC unroll 16") for (int u = 0; u < SUMS; u++)
 #define EACH_SORTED(r) _Pragma("GCC unroll 16") for (int r = 0; r < SORTED; r++)
-#define EACH_QUARTER(u) _Pragma("GCC unroll 4") for (int u = 0; u < QUARTERS; u++)
+#define EACH_FOUR(u) _Pragma("GCC unroll 4") for (int u = 0; u < 4; u++)
 
 /* A token whose experts are compared, in the caller's memory. Keys of a group are whole vectors,
  * with -inf behind them; next is a group's second best. near, number: the experts that may be among
@@ -45,8 +45,8 @@ SMI real *same_place(void *p, const void *x) {
   char *to = p;
   return (real *)(void *)(to + (((uintptr_t)x - (uintptr_t)to) & (GATE_PAGE - 1)));
 }
-/* The tokens that are chosen for together, step by step: those of a step have the memory of those of
- * the step before. What is near lies token by token. */
+/* The tokens that are chosen for together, step by step: those of a step have the memory of those
+ * of the step before. What is near lies token by token. */
 static void open_contests(const gate_choice *g, const void *logits, void *memory, int step, contest *t) {
   const int64_t groups = gate_padded(g->groups), each = gate_contest_doubles(g);
   const contest all = {.g = g, .size = g->experts / g->groups, .groups = 1, .near = memory};
@@ -84,12 +84,12 @@ SMI bool all_finite(const real *x, int64_t n) {
   vreal sum[4] = {zero, zero, zero, zero};
   int64_t i = 0;
   for (; i + 4 * LANES <= n; i += 4 * LANES)
-    EACH_QUARTER(u) sum[u] = v_fma(v_load(x + i + u * LANES), zero, sum[u]);
+    EACH_FOUR(u) sum[u] = v_fma(v_load(x + i + u * LANES), zero, sum[u]);
   for (; i < n; i += LANES) sum[0] = v_fma(v_load(x + i), zero, sum[0]);
   return !m_any(m_not(v_eq(v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])), zero)));
 }
-/* Whether all logits are near enough for near_sigmoid, whose sum with the bias, if there is one, the
- * keys become. */
+/* Whether all logits are near enough for near_sigmoid. Keys become its sum with the bias, if there
+ * is one. */
 SMI bool sigmoid_keys(const contest *t, const real *z, const real *bias) {
   vreal far = v_set1(0);
   const int64_t n = t->g->experts;
@@ -197,54 +197,57 @@ SMI lane_twos merge_twos(lane_twos x, lane_twos y) {
   const vreal less = v_max(v_min(x.first, y.first), v_max(x.second, y.second));
   return (lane_twos){v_max(x.first, y.first), less};
 }
-SMI lane_twos twos_at(const contest *t, int64_t group, int64_t j) {
-  const real *key = t->key + group * t->stride + j;
-  const vreal x = v_load(key), y = j + LANES < t->stride ? v_load(key + LANES) : v_set1(-R_INF);
+SMI lane_twos twos_at(const real *key, int64_t j, int64_t stride) {
+  const vreal x = v_load(key + j), y = j + LANES < stride ? v_load(key + j + LANES) : v_set1(-R_INF);
   return (lane_twos){v_max(x, y), v_min(x, y)};
 }
-SMI lane_twos group_twos(const contest *t, int64_t group) {
-  lane_twos x = twos_at(t, group, 0);
-  for (int64_t j = 2 * LANES; j < t->stride; j += 2 * LANES) x = merge_twos(x, twos_at(t, group, j));
+SMI lane_twos group_twos(const real *key, int64_t stride) {
+  lane_twos x = twos_at(key, 0, stride);
+  for (int64_t j = 2 * LANES; j < stride; j += 2 * LANES) x = merge_twos(x, twos_at(key, j, stride));
   return x;
 }
 
 /* ---- groups ---- */
 
-SMI two_groups two_of(const contest *t, int64_t q) {
+/* Of a group behind the last there is nothing. */
+SMI lane_twos twos_of(const contest *t, int64_t q, int64_t stride, int64_t groups) {
   const lane_twos none = {v_set1(-R_INF), v_set1(-R_INF)};
-  const lane_twos x = q < t->g->groups ? group_twos(t, q) : none,
-                  y = q + 1 < t->g->groups ? group_twos(t, q + 1) : none;
-  return v_two_groups(x.first, x.second, y.first, y.second);
+  return q < groups ? group_twos(t->key + q * stride, stride) : none;
 }
-SMI vreal group_most(const contest *t, int64_t q) {
-  const real *key = t->key + q * t->stride;
+SMI vreal top_of(const contest *t, int64_t q, int64_t stride, int64_t groups) {
   vreal x = v_set1(-R_INF);
-  for (int64_t j = 0; q < t->g->groups && j < t->stride; j += LANES) x = v_max(x, v_load(key + j));
+  if (q >= groups) return x;
+  x = v_load(t->key + q * stride);
+  for (int64_t j = LANES; j < stride; j += LANES) x = v_max(x, v_load(t->key + q * stride + j));
   return x;
 }
-/* Four groups: the sum of the two best, where two count and there are two, or the best. */
-SMI void score_four(const contest *t, int64_t q, bool two) {
+/* Eight groups from q on: the sum of the two best, where two count and there are two, or the
+ * best. */
+SMI void score_eight(const contest *t, int64_t q, int64_t stride, int64_t groups) {
   vreal best, next;
-  real scores[LANES], nexts[LANES];
-  if (two) {
-    v_top_twos(two_of(t, q), two_of(t, q + 2), &best, &next);
+  if (t->g->two) {
+    two_groups pairs[4];
+    EACH_FOUR(u) {
+      const lane_twos x = twos_of(t, q + 2 * u, stride, groups),
+                      y = twos_of(t, q + 2 * u + 1, stride, groups);
+      pairs[u] = v_two_groups(x.first, x.second, y.first, y.second);
+    }
+    v_top_twos(pairs, &best, &next);
     best = v_select(v_lt(v_set1(-R_INF), next), v_add(best, next), best);
-    v_store(nexts, next);
-    EACH_QUARTER(u) t->next[q + u] = nexts[u * QUARTER];
-  } else best = v_hmaxs(group_most(t, q), group_most(t, q + 1), group_most(t, q + 2), group_most(t, q + 3));
-  v_store(scores, best);
-  EACH_QUARTER(u) t->score[q + u] = scores[u * QUARTER];
+    v_store(t->next + q, next);
+  } else {
+    two_tops pairs[4];
+    EACH_FOUR(u)
+    pairs[u] = v_two_tops(top_of(t, q + 2 * u, stride, groups), top_of(t, q + 2 * u + 1, stride, groups));
+    best = v_tops(pairs);
+  }
+  v_store(t->score + q, best);
 }
 
+/* Behind the last there is -inf, for a whole vector. */
 NOINLINE void score_groups(contest *t, int count) {
-  const int64_t groups = t->g->groups;
-  for (int i = 0; i < count; i++, t++) {
-    v_store(t->score + whole_vectors(groups) - LANES, v_set1(-R_INF));
-    if (t->g->two)
-      for (int64_t q = 0; q < groups; q += QUARTERS) score_four(t, q, true);
-    else
-      for (int64_t q = 0; q < groups; q += QUARTERS) score_four(t, q, false);
-  }
+  for (int i = 0; i < count; i++, t++)
+    for (int64_t q = 0; q < t->g->groups; q += GROUPS) score_eight(t, q, t->stride, t->g->groups);
 }
 
 /* Those that fewer than top_groups exceed: too many where some are equal. */
@@ -286,7 +289,8 @@ SMI void rows_in_lanes(const real *row, int64_t pitch, vreal x[SORTED]) {
 /* The maxima of lanes over all groups that take part. */
 NOINLINE void store_maxima(const contest *t, real *most) {
   lane_twos x = {v_set1(-R_INF), v_set1(-R_INF)};
-  for (int64_t q = 0; q < t->groups; q++) x = merge_twos(x, group_twos(t, t->taken[q]));
+  for (int64_t q = 0; q < t->groups; q++)
+    x = merge_twos(x, group_twos(t->key + t->taken[q] * t->stride, t->stride));
   const vreal max[] = {x.first, x.second};
   EACH_SUM(u) v_store(most + u * LANES, max[u]);
 }

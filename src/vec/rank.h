@@ -8,10 +8,11 @@
  *     v_exps_normal    e^x 2^-by of n vectors, by from by[i / each], where the results are normal;
  *                      step by step (v_exp_pairs)
  *     v_count          a count, from 0 on, and 1 more in the lanes of m; v_counted: its number
- *     v_top_twos       of each of four groups, in a quarter of the lanes: the largest number, and
- *                      the next, which may be equal. Two groups at a time come from v_two_groups:
- *                      a group's numbers are the lanes of `first` and `second`, and those of second
- *                      are not larger than those of first; no NaN */
+ *     v_top_twos       of each of eight groups, in the first eight lanes, -inf behind them: the
+ *                      largest number, and the next, which may be equal. Two groups at a time come
+ *                      from v_two_groups: a group's numbers are the lanes of `first` and `second`,
+ *                      and those of second are not larger than those of first; no NaN
+ *     v_tops           the largest numbers alone, of two groups at a time from v_two_tops */
 #ifndef SMX_VEC_RANK_H
 #define SMX_VEC_RANK_H
 #include "math.h"
@@ -100,37 +101,86 @@ SMI twos larger_two(twos x, twos y) {
   larger_two((twos){shuffle(x.first, y.first, a), shuffle(x.second, y.second, a)}, \
              (twos){shuffle(x.first, y.first, b), shuffle(x.second, y.second, b)})
 #define TWOS_WITH(x, how) larger_two(x, (twos){TWO_PERMUTE(x.first, how), TWO_PERMUTE(x.second, how)})
-SMI twos within_quarters(twos x) {
-#if SMX_REAL == 32
-  x = TWOS_WITH(x, 0x4e);
-  return TWOS_WITH(x, 0xb1);
-#else
-  return TWOS_WITH(x, 0x55);
-#endif
-}
+#define TOPS_OF(shuffle, x, y, a, b) TWO(max)(shuffle(x, y, a), shuffle(x, y, b))
 typedef twos two_groups;
+typedef two_lanes two_tops;
 #ifdef V
 SMI two_groups v_two_groups(vreal first, vreal second, vreal other_first, vreal other_second) {
   const twos a = {first, second}, b = {other_first, other_second};
   return TWOS_OF(QUARTERS, a, b, 0x44, 0xee);
 }
-SMI void v_top_twos(two_groups ab, two_groups cd, vreal *top, vreal *next) {
-  const twos all = within_quarters(TWOS_OF(QUARTERS, ab, cd, 0x88, 0xdd));
-  *top = all.first, *next = all.second;
+SMI two_tops v_two_tops(vreal x, vreal y) { return TOPS_OF(QUARTERS, x, y, 0x44, 0xee); }
+#if SMX_REAL == 32
+#define IN_QUARTERS(of, x, y) of(_mm512_shuffle_ps, x, y, 0x44, 0xee)
+SMI vreal eight_in_order(vreal x) { /* a a e e, b b f f, ... */
+  const __m512i from = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+  return _mm512_mask_permutexvar_ps(v_set1(-R_INF), 0xff, from, x);
 }
+SMI twos last_of_twos(twos x) { return TWOS_WITH(x, 0xb1); }
+SMI vreal last_of_tops(vreal x) { return v_max(x, TWO_PERMUTE(x, 0xb1)); }
+#else
+#define IN_QUARTERS(of, x, y) of(_mm512_shuffle_pd, x, y, 0x00, 0xff)
+SMI vreal eight_in_order(vreal x) { /* a e, b f, ... */
+  return _mm512_permutexvar_pd(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), x);
+}
+SMI twos last_of_twos(twos x) { return x; }
+SMI vreal last_of_tops(vreal x) { return x; }
+#endif
+SMI void v_top_twos(const two_groups x[4], vreal *top, vreal *next) {
+  const twos a = TWOS_OF(QUARTERS, x[0], x[1], 0x88, 0xdd), b = TWOS_OF(QUARTERS, x[2], x[3], 0x88, 0xdd);
+  const twos all = last_of_twos(IN_QUARTERS(TWOS_OF, a, b));
+  *top = eight_in_order(all.first), *next = eight_in_order(all.second);
+}
+SMI vreal v_tops(const two_tops x[4]) {
+  const vreal a = TOPS_OF(QUARTERS, x[0], x[1], 0x88, 0xdd), b = TOPS_OF(QUARTERS, x[2], x[3], 0x88, 0xdd);
+  return eight_in_order(last_of_tops(IN_QUARTERS(TOPS_OF, a, b)));
+}
+#undef IN_QUARTERS
 #else
 SMI two_groups v_two_groups(vreal first, vreal second, vreal other_first, vreal other_second) {
   const twos a = larger_two((twos){first.a, second.a}, (twos){first.b, second.b}),
              b = larger_two((twos){other_first.a, other_second.a}, (twos){other_first.b, other_second.b});
-  return within_quarters(TWOS_OF(H(permute2f128), a, b, 0x20, 0x31));
+  return TWOS_OF(H(permute2f128), a, b, 0x20, 0x31);
 }
-SMI void v_top_twos(two_groups ab, two_groups cd, vreal *top, vreal *next) {
-  *top = (vreal){ab.first, cd.first}, *next = (vreal){ab.second, cd.second};
+SMI two_tops v_two_tops(vreal x, vreal y) {
+  const vhalf a = H(max)(x.a, x.b), b = H(max)(y.a, y.b);
+  return TOPS_OF(H(permute2f128), a, b, 0x20, 0x31);
 }
+#if SMX_REAL == 32
+SMI vreal eight_in_order(vhalf x) { /* a c e g, b d f h */
+  const __m256i from = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  return (vreal){_mm256_permutevar8x32_ps(x, from), H(set1)(-R_INF)};
+}
+SMI void v_top_twos(const two_groups x[4], vreal *top, vreal *next) {
+  const twos a = TWOS_OF(_mm256_shuffle_ps, x[0], x[1], 0x44, 0xee),
+             b = TWOS_OF(_mm256_shuffle_ps, x[2], x[3], 0x44, 0xee),
+             all = TWOS_OF(_mm256_shuffle_ps, a, b, 0x88, 0xdd);
+  *top = eight_in_order(all.first), *next = eight_in_order(all.second);
+}
+SMI vreal v_tops(const two_tops x[4]) {
+  const vhalf a = TOPS_OF(_mm256_shuffle_ps, x[0], x[1], 0x44, 0xee),
+              b = TOPS_OF(_mm256_shuffle_ps, x[2], x[3], 0x44, 0xee);
+  return eight_in_order(TOPS_OF(_mm256_shuffle_ps, a, b, 0x88, 0xdd));
+}
+#else
+SMI vreal eight_in_order(vhalf x, vhalf y) { /* a c, b d and e g, f h */
+  return (vreal){_mm256_permute4x64_pd(x, 0xd8), _mm256_permute4x64_pd(y, 0xd8)};
+}
+SMI void v_top_twos(const two_groups x[4], vreal *top, vreal *next) {
+  const twos a = TWOS_OF(_mm256_shuffle_pd, x[0], x[1], 0x0, 0xf),
+             b = TWOS_OF(_mm256_shuffle_pd, x[2], x[3], 0x0, 0xf);
+  *top = eight_in_order(a.first, b.first), *next = eight_in_order(a.second, b.second);
+}
+SMI vreal v_tops(const two_tops x[4]) {
+  return eight_in_order(TOPS_OF(_mm256_shuffle_pd, x[0], x[1], 0x0, 0xf),
+                        TOPS_OF(_mm256_shuffle_pd, x[2], x[3], 0x0, 0xf));
+}
+#endif
 #endif
 #undef TWO
 #undef TWO_PERMUTE
 #undef TWOS_OF
+#undef TOPS_OF
 #undef TWOS_WITH
 #undef RANK_SHUFFLES
 #else
@@ -140,9 +190,24 @@ typedef struct {
 SMI two_groups v_two_groups(vreal first, vreal second, vreal other_first, vreal other_second) {
   return (two_groups){{first, other_first}, {second, other_second}};
 }
+typedef struct {
+  vreal of[2];
+} two_tops;
+SMI two_tops v_two_tops(vreal x, vreal y) { return (two_tops){{x, y}}; }
+/* Of quarters of x and y the first lanes. */
+SMI vreal eight_in_order(vreal x, vreal y) {
+  real quarters[2][LANES], eight[LANES];
+  v_store(quarters[0], x), v_store(quarters[1], y), v_store(eight, v_set1(-R_INF));
+  for (int u = 0; u < 8; u++) eight[u] = quarters[u / 4][u % 4 * (LANES / 4)];
+  return v_load(eight);
+}
+SMI vreal v_tops(const two_tops x[4]) {
+  return eight_in_order(v_hmaxs(x[0].of[0], x[0].of[1], x[1].of[0], x[1].of[1]),
+                        v_hmaxs(x[2].of[0], x[2].of[1], x[3].of[0], x[3].of[1]));
+}
 /* The next of a group whose largest number two lanes of first have is that number; else it is the
  * largest where the one that has it brings its second. */
-SMI void v_top_twos(two_groups ab, two_groups cd, vreal *top, vreal *next) {
+SMI void four_twos(two_groups ab, two_groups cd, vreal *top, vreal *next) {
   const vreal first[] = {ab.first[0], ab.first[1], cd.first[0], cd.first[1]},
               second[] = {ab.second[0], ab.second[1], cd.second[0], cd.second[1]};
   real best[LANES];
@@ -156,6 +221,11 @@ SMI void v_top_twos(two_groups ab, two_groups cd, vreal *top, vreal *next) {
   }
   const vmask twice = v_lt(v_set1(1), v_hsums(ties[0], ties[1], ties[2], ties[3]));
   *next = v_select(twice, *top, v_hmaxs(rest[0], rest[1], rest[2], rest[3]));
+}
+SMI void v_top_twos(const two_groups x[4], vreal *top, vreal *next) {
+  vreal tops[2], nexts[2];
+  for (int u = 0; u < 2; u++) four_twos(x[2 * u], x[2 * u + 1], tops + u, nexts + u);
+  *top = eight_in_order(tops[0], tops[1]), *next = eight_in_order(nexts[0], nexts[1]);
 }
 #endif
 

@@ -39,7 +39,8 @@ SMI void v_sort_sixteen(vreal x[SORTED], vreal number[SORTED], int64_t k) {
   v_sort_turning(x, number);
   if (k > HALF_SORTED) v_sort_turning(x + HALF_SORTED, rest);
   else
-    _Pragma("GCC unroll 8") for (int i = HALF_SORTED + 1; i < SORTED; i++) x[HALF_SORTED] = v_max(x[HALF_SORTED], x[i]);
+    _Pragma("GCC unroll 8") for (int i = HALF_SORTED + 1; i < SORTED; i++)
+        x[HALF_SORTED] = v_max(x[HALF_SORTED], x[i]);
 }
 #undef ORDER
 /* clang-format on */

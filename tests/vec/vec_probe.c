@@ -8,6 +8,7 @@
 #include "compress.h"
 #include "divide.h"
 #include "rank.h"
+#include "sort.h"
 
 #define WRAP(name, domain_of, expression) \
   static void run_##name(const void *a, const void *b, const void *c, void *out) { \
@@ -63,13 +64,53 @@ SMI vreal pack_two(vreal x, vreal y, vmask m) {
   return v_add(v_load(room[0]), v_mul(v_load(room[1]), v_set1(3)));
 }
 
-/* The best and the next of four groups, one of them with its best twice. */
+/* The best and the next of eight groups, one of them with its best twice, and two of nothing. */
 SMI vreal top_twos(vreal x, vreal y, vreal z) {
-  const vreal less = v_sub(v_set1(0), v_abs(y));
+  const vreal less = v_sub(v_set1(0), v_abs(y)), none = v_set1(-R_INF);
+  const two_groups pairs[] = {v_two_groups(v_max(x, y), v_min(x, y), v_abs(y), less),
+                              v_two_groups(v_max(y, z), v_min(y, z), v_set1(v_hmax(z)), none),
+                              v_two_groups(v_max(x, z), v_min(x, z), v_abs(y), v_min(less, z)),
+                              v_two_groups(none, none, none, none)};
   vreal top, next;
-  v_top_twos(v_two_groups(v_max(x, y), v_min(x, y), v_abs(y), less),
-             v_two_groups(v_max(y, z), v_min(y, z), v_set1(v_hmax(z)), v_set1(-R_INF)), &top, &next);
+  v_top_twos(pairs, &top, &next);
   return v_add(top, v_mul(next, v_set1(3)));
+}
+SMI vreal tops(vreal x, vreal y, vreal z) {
+  const two_tops pairs[] = {v_two_tops(x, y), v_two_tops(z, v_abs(x)), v_two_tops(v_min(x, y), v_min(y, z)),
+                            v_two_tops(v_set1(-R_INF), v_add(x, z))};
+  return v_tops(pairs);
+}
+
+/* The largest k of sixteen with their numbers, and the next; portable ones are sorted one by
+ * one. */
+SMI void sort_sixteen(vreal *x, vreal *number, int64_t k) {
+#ifdef V_PORTABLE
+  real a[SORTED][LANES], b[SORTED][LANES];
+  for (int i = 0; i < SORTED; i++) v_store(a[i], x[i]), v_store(b[i], number[i]);
+  for (int l = 0; l < LANES; l++)
+    for (int i = 1; i < SORTED; i++)
+      for (int j = i; j > 0 && a[j - 1][l] < a[j][l]; j--) {
+        const real value = a[j][l], place = b[j][l];
+        a[j][l] = a[j - 1][l], a[j - 1][l] = value, b[j][l] = b[j - 1][l], b[j - 1][l] = place;
+      }
+  for (int i = 0; i < SORTED; i++) x[i] = v_load(a[i]), number[i] = v_load(b[i]);
+#else
+  v_sort_sixteen(x, number, k);
+#endif
+}
+SMI vreal sorted(vreal x, vreal y, vreal z, int64_t k) {
+  vreal a[SORTED], number[SORTED], sum;
+  for (int i = 0; i < SORTED; i++)
+    a[i] = v_add(v_mul(i % 3 == 0   ? x
+                       : i % 3 == 1 ? y
+                                    : z,
+                       v_set1((real)(i * 7 % SORTED) - 8)),
+                 v_set1((real)i)),
+    number[i] = v_set1((real)i);
+  sort_sixteen(a, number, k);
+  sum = k < SORTED ? a[k] : v_set1(0);
+  for (int r = 0; r < k; r++) sum = v_add(v_mul(sum, v_set1((real)0.75)), v_add(a[r], number[r]));
+  return sum;
 }
 
 SMI vreal wide(vreal x, vreal y, vreal z) {
@@ -158,6 +199,10 @@ SMI vreal half_column(vreal x, vreal y, int c, int bfloat) {
   F(hsums, ANY, v_hsums(x, y, z, v_sub(x, z))) \
   F(hmaxs, ORDINARY, v_hmaxs(x, y, z, v_sub(x, z))) \
   F(top_twos, ORDINARY, top_twos(x, y, z)) \
+  F(tops, ORDINARY, tops(x, y, z)) \
+  F(sorted_few, ORDINARY, sorted(x, y, z, 5)) \
+  F(sorted_half, ORDINARY, sorted(x, y, z, 8)) \
+  F(sorted_all, ORDINARY, sorted(x, y, z, 16)) \
   F(pack_two, ANY, pack_two(x, y, v_lt(y, z))) \
   F(where, ANY, v_where(v_lt(x, y), z)) \
   F(if_negative, ANY, v_if_negative(x, y, z)) \
