@@ -85,8 +85,16 @@ typedef struct gate_kernels {
   double (*entropy)(const double *count, int64_t n);
 } gate_kernels;
 
-/* A kernel chooses for so many tokens together; of a token so many experts are near the best. */
-enum { GATE_TOGETHER = 16, GATE_NEAR = 64, GATE_LANES = 16, GATE_PAGE = 4096 };
+/* A kernel chooses for so many tokens together, a step at a time; of a token so many experts are
+ * near the best. */
+enum {
+  GATE_TOGETHER = 16,
+  GATE_STEP = 4,
+  GATE_MANY = 4096,
+  GATE_NEAR = 64,
+  GATE_LANES = 16,
+  GATE_PAGE = 4096
+};
 
 /* Whole vectors of any instruction set. */
 static inline int64_t gate_padded(int64_t n) { return (n + GATE_LANES - 1) / GATE_LANES * GATE_LANES; }
@@ -96,9 +104,15 @@ static inline int64_t gate_padded(int64_t n) { return (n + GATE_LANES - 1) / GAT
 static inline int64_t gate_contest_doubles(const gate_choice *g) {
   return 3 * gate_padded(g->groups) + gate_padded(g->k);
 }
+/* Tokens of a step, whose keys stay in the first-level cache: a few, or where keys are mostly the
+ * logits, all. */
+static inline int gate_step(const gate_choice *g) {
+  return g->two || g->experts > GATE_MANY ? GATE_STEP : GATE_TOGETHER;
+}
 static inline size_t gate_choice_bytes(const gate_choice *g) {
   const int64_t keys = g->groups * gate_padded(g->experts / g->groups), near = 2 * (GATE_NEAR + GATE_LANES);
-  return (size_t)(GATE_TOGETHER * (near + gate_contest_doubles(g) + keys)) * sizeof(double) + GATE_PAGE;
+  const int64_t step = gate_step(g) * (gate_contest_doubles(g) + keys);
+  return (size_t)(GATE_TOGETHER * near + step) * sizeof(double) + GATE_PAGE;
 }
 
 #endif

@@ -6,151 +6,18 @@
  * fills. */
 #include "columns.h"
 #include "compress.h"
-#include "engine/loops.h"
-#include "math.h"
+#include "contest.h"
 #include "mixture.h"
-#include "rank.h"
 #include "sort.h"
 
-/* Each of SURE maxima is one element, so the k-th of them is a bar that k elements reach. Logits are
- * asked for AHEAD tokens ahead where sigmoids are made of them, else LATER numbers ahead. */
-enum { SURE = SORTED, SUMS = SURE / LANES, AHEAD = 4, LATER = 16384 / sizeof(real) };
-enum { GROUPS = 8, NEAR_ROW = GATE_NEAR + GATE_LANES };
+/* Each of SURE maxima is one element, so the k-th of them is a bar that k elements reach. Logits
+ * that are compared where they lie are asked for LATER numbers ahead. */
+enum { SURE = SORTED, SUMS = SURE / LANES, GROUPS = 8, LATER = 16384 / sizeof(real) };
 #define MOST_EXACT (1 << 24) /* whole numbers that a real holds */
 #define EACH_SUM(u) _Pragma("GCC unroll 16") for (int u = 0; u < SUMS; u++)
 #define EACH_SORTED(r) _Pragma("GCC unroll 16") for (int r = 0; r < SORTED; r++)
+#define EACH_LANE(u) _Pragma("GCC unroll 16") for (int u = 0; u < LANES; u++)
 #define EACH_FOUR(u) _Pragma("GCC unroll 4") for (int u = 0; u < 4; u++)
-
-/* A token whose experts are compared, in the caller's memory. Keys of a group are whole vectors,
- * with -inf behind them; next is a group's second best. near, number: the experts that may be among
- * the best, in index order, with -inf behind them. */
-typedef struct contest {
-  const gate_choice *g;
-  int64_t size, stride; /* of a group; from group to group of the keys */
-  const real *key;      /* `keys`, or the caller's */
-  real *keys, *score, *next, *near, *number, *best;
-  int64_t *taken; /* groups that take part, in index order */
-  int64_t groups; /* how many */
-  int64_t found;  /* indices of the best that are written, where too many are near */
-  real bar;
-  int count; /* of those near; -1: too many */
-  bool good; /* no NaN */
-} contest;
-
-SMI int64_t whole_vectors(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
-
-/* Memory at p or behind it, as far from the start of a page as x. A load waits for an earlier store
- * to the same place of another page: keys are stored where logits that follow are not. */
-SMI real *same_place(void *p, const void *x) {
-  char *to = p;
-  return (real *)(void *)(to + (((uintptr_t)x - (uintptr_t)to) & (GATE_PAGE - 1)));
-}
-/* The tokens that are chosen for together, step by step: those of a step have the memory of those
- * of the step before. What is near lies token by token. */
-static void open_contests(const gate_choice *g, const void *logits, void *memory, int step, contest *t) {
-  const int64_t groups = gate_padded(g->groups), each = gate_contest_doubles(g);
-  const contest all = {.g = g, .size = g->experts / g->groups, .groups = 1, .near = memory};
-  double *own = (double *)memory + 2 * GATE_TOGETHER * NEAR_ROW;
-  real *keys = same_place(own + GATE_TOGETHER * each, logits);
-  for (int i = 0; i < GATE_TOGETHER; i++) {
-    double *at = own + i % step * each;
-    t[i] = all, t[i].stride = whole_vectors(all.size);
-    t[i].near += i * NEAR_ROW, t[i].number = t[i].near + GATE_TOGETHER * NEAR_ROW;
-    t[i].taken = (int64_t *)(void *)at, t[i].taken[0] = 0;
-    t[i].score = (real *)(at + groups), t[i].next = (real *)(at + 2 * groups),
-    t[i].best = (real *)(at + 3 * groups);
-    t[i].keys = keys + i % step * g->groups * t[i].stride;
-  }
-}
-
-/* ---- keys ---- */
-
-#define FAR_LOGIT 80 /* e^-80 is a normal number */
-
-/* v_sigmoid, to the bit, of x with |x| = a <= FAR_LOGIT. t is minus what exp_reduce makes of -a:
- * signs change no rounding. */
-SMI vreal near_sigmoid(vreal x, vreal a) {
-  const vreal sum = v_fnma(a, v_set1(LOG2_E), v_set1(ROUNDER)), k = v_sub(sum, v_set1(ROUNDER));
-  const vreal t = v_fma(k, v_set1(LN2_LO), v_fma(k, v_set1(LN2_HI), a)), one = v_set1(1);
-  vreal p = v_set1(exp_coefficients[0]);
-  for (int i = 1; i < EXP_TERMS; i++) p = v_fnma(p, t, v_set1(exp_coefficients[i]));
-  const vreal e = v_scale_normal(p, sum);
-  return v_div(v_if_negative(x, e, one), v_add(one, e));
-}
-
-/* Whether all n are finite. */
-SMI bool all_finite(const real *x, int64_t n) {
-  const vreal zero = v_set1(0);
-  vreal sum[4] = {zero, zero, zero, zero};
-  int64_t i = 0;
-  for (; i + 4 * LANES <= n; i += 4 * LANES)
-    EACH_FOUR(u) sum[u] = v_fma(v_load(x + i + u * LANES), zero, sum[u]);
-  for (; i < n; i += LANES) sum[0] = v_fma(v_load(x + i), zero, sum[0]);
-  return !m_any(m_not(v_eq(v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])), zero)));
-}
-/* Whether all logits are near enough for near_sigmoid. Keys become its sum with the bias, if there
- * is one. */
-SMI bool sigmoid_keys(const contest *t, const real *z, const real *bias) {
-  vreal far = v_set1(0);
-  const int64_t n = t->g->experts;
-  for (int64_t i = 0; i < n; i += LANES) {
-    const vreal x = v_load(z + i), a = v_abs(x), s = near_sigmoid(x, a);
-    v_prefetch(z + AHEAD * n + i); /* a later token's */
-    far = v_farther(far, a);
-    v_store(t->keys + i, bias ? v_add(s, v_load(bias + i)) : s);
-  }
-  return !m_any(m_not(v_lt(far, v_set1(FAR_LOGIT))));
-}
-SMI bool biased_keys(const contest *t, const real *z, const real *score, const real *bias) {
-  const int64_t n = t->g->experts;
-  for (int64_t i = 0; i < n; i += LANES) v_store(t->keys + i, v_add(v_load(score + i), v_load(bias + i)));
-  return all_finite(z, n);
-}
-
-/* The same of any numbers and any groups; not good: a NaN. An expert with logit -inf does not
- * exist, whatever its bias. */
-NOINLINE void any_keys(contest *t, const real *logits, const real *score, const real *bias) {
-  const vreal none = v_set1(-R_INF);
-  vmask good = v_eq(none, none);
-  for (int64_t q = 0; q < t->g->groups; q++)
-    for (int64_t j = 0; j < t->size; j += LANES) {
-      const int64_t i = q * t->size + j;
-      const int cnt = lanes_left((size_t)(t->size - j));
-      const vreal z = v_load_n(logits + i, cnt, -R_INF);
-      vreal s = z;
-      if (t->g->sigmoid) s = v_sigmoid(z);
-      else if (score) s = v_load_n(score + i, cnt, 0);
-      if (bias) s = v_add(s, v_load_n(bias + i, cnt, 0));
-      good = m_and(good, v_eq(s, s));
-      v_store(t->keys + q * t->stride + j, v_select(v_lt(none, z), s, none));
-    }
-  t->good = !m_any(m_not(good));
-}
-
-static bool has_nan(const real *x, int64_t n) {
-  const vreal zero = v_set1(0);
-  vmask good = v_eq(zero, zero);
-  for (int64_t i = 0; i < n; i += LANES) {
-    const vreal v = v_load_n(x + i, lanes_left((size_t)(n - i)), 0);
-    good = m_and(good, v_eq(v, v));
-  }
-  return m_any(m_not(good));
-}
-
-NOINLINE void make_keys(contest *t, int count, const real *z, const real *score, const real *bias, bool may) {
-  const int64_t n = t->g->experts;
-  const bool sigmoid = t->g->sigmoid;
-  may = may && t->size == t->stride;
-  for (int i = 0; i < count; i++, t++, z += n, score += score ? n : 0) {
-    const real *by = score ? score : z;
-    t->good = true, t->key = t->keys;
-    if (may && sigmoid && bias && sigmoid_keys(t, z, bias)) continue;
-    if (may && sigmoid && !bias && sigmoid_keys(t, z, NULL)) continue;
-    if (may && !sigmoid && bias && biased_keys(t, z, by, bias)) continue;
-    if (may && !sigmoid && !bias && all_finite(z, n)) t->key = by;
-    else any_keys(t, z, score, bias);
-  }
-}
 
 /* ---- ranks ---- */
 
@@ -286,7 +153,7 @@ SMI void rows_in_lanes(const real *row, int64_t pitch, vreal x[SORTED]) {
       v_columns((const char *)(row + c), pitch * (int64_t)sizeof(real), x + c);
 }
 
-/* The maxima of lanes over all groups that take part. */
+/* SURE maxima, of lanes over all groups that take part. */
 NOINLINE void store_maxima(const contest *t, real *most) {
   lane_twos x = {v_set1(-R_INF), v_set1(-R_INF)};
   for (int64_t q = 0; q < t->groups; q++)
@@ -294,9 +161,20 @@ NOINLINE void store_maxima(const contest *t, real *most) {
   const vreal max[] = {x.first, x.second};
   EACH_SUM(u) v_store(most + u * LANES, max[u]);
 }
-/* The k-th largest of each of GATE_TOGETHER rows. */
-NOINLINE void bars_of_maxima(const real most[][SURE], int64_t k, real *bar) {
-  for (int i = 0; i < GATE_TOGETHER; i += LANES) {
+/* The k-th largest of maxima: the least of those that fewer than k exceed. */
+SMI real bar_of_maxima(const real most[SURE], int64_t k) {
+  const vreal above = v_set1(R_INF), wanted = v_set1((real)k);
+  vreal bar = above;
+  EACH_SUM(u) {
+    const vreal x = v_load(most + u * LANES);
+    bar = v_min(bar, v_select(v_lt(exceeded(x, most, SURE), wanted), x, above));
+  }
+  return v_hmin(bar);
+}
+/* The same of each of GATE_TOGETHER rows. */
+NOINLINE void bars_of_maxima(const real most[][SURE], int count, int64_t k, real *bar) {
+  for (int i = 0; k < SORT_FROM && i < count; i++) bar[i] = bar_of_maxima(most[i], k);
+  for (int i = 0; k >= SORT_FROM && i < GATE_TOGETHER; i += LANES) {
     vreal x[SORTED];
     real sorted[SORTED][LANES];
     rows_in_lanes(most[i], SURE, x);
@@ -326,7 +204,7 @@ NOINLINE void take_bars(contest *t, int count) {
     store_maxima(t + i, most[i]), all = false;
   }
   if (all) return;
-  bars_of_maxima(most, t->g->k, bar);
+  bars_of_maxima(most, count, t->g->k, bar);
   for (int i = 0; i < count; i++) t[i].bar = t[i].bar > -R_INF ? t[i].bar : bar[i];
 }
 
@@ -342,13 +220,15 @@ SMI void ask_later(const contest *t) {
 /* Experts that reach the bar, above -inf. */
 SMI int near_of(const contest *t) {
   const vreal least = v_set1(t->bar > -R_MAX ? t->bar : -R_MAX), step = v_set1(LANES);
-  const int64_t stride = t->stride;
+  const int64_t stride = t->stride, groups = t->groups, *taken = t->taken;
   real *near = t->near, *number = t->number;
-  int count = 0; /* in a register */
+  const real *keys = t->key;
+  const real size = (real)t->size;
+  int64_t count = 0; /* in a register */
   if (t->key != t->keys) ask_later(t);
-  for (int64_t i = 0; i < t->groups; i++) {
-    const real *key = t->key + t->taken[i] * stride;
-    vreal numbers = v_add(v_iota(), v_set1((real)(t->taken[i] * t->size)));
+  for (int64_t i = 0; i < groups; i++) {
+    const real *key = keys + taken[i] * stride;
+    vreal numbers = v_fma(v_set1((real)taken[i]), v_set1(size), v_iota());
     for (int64_t j = 0; j < stride; j += LANES, numbers = v_add(numbers, step)) {
       const vreal x = v_load(key + j);
       const vmask reaches = m_not(v_lt(x, least));
@@ -358,15 +238,24 @@ SMI int near_of(const contest *t) {
   }
   EACH_SUM(u)
   v_store(near + count + u * LANES, v_set1(-R_INF)), v_store(number + count + u * LANES, v_set1(0));
-  return count;
+  return (int)count;
 }
 NOINLINE void take_near(contest *t, int count) {
   for (int i = 0; i < count; i++, t++) t->count = near_of(t);
 }
 
-/* sorted_r is the number of the element that r others come before. */
+/* sorted_r is the number of the element that r others come before. Of at most LANES the elements
+ * behind them come to the place behind the last. */
 NOINLINE void sort_near(const contest *t, int64_t *sorted) {
-  for (int i = 0; i < t->count; i++) sorted[before(t->near, t->count, i)] = (int64_t)t->number[i];
+  const int n = t->count;
+  if (n <= LANES) {
+    real place[LANES];
+    const vreal above = exceeded(v_load(t->near), t->near, LANES);
+    v_store(place, above);
+    EACH_LANE(i) sorted[(int)place[i]] = (int64_t)t->number[i];
+    if (v_hsum(above) == (real)(n * (n - 1) / 2 + (LANES - n) * n)) return; /* no two are equal */
+  }
+  for (int i = 0; i < n; i++) sorted[before(t->near, n, i)] = (int64_t)t->number[i];
 }
 
 /* The numbers of what is near in order, of GATE_TOGETHER tokens. Bit i: some of the k best of token
@@ -419,19 +308,28 @@ SMI void write_sorted(const real *number, int64_t k, int64_t *index) {
   memcpy(index, &whole, sizeof whole);
 }
 
+/* Whether the network sorts what is near. */
+SMI bool may_sort(const contest *t) { return t->good && t->count >= t->g->k && t->count <= SORTED; }
+
+/* The network takes as long for one token as for all, and about as long as a few take one by
+ * one. */
 NOINLINE void write_indices(const contest *t, int count, int64_t *index) {
+  enum { FEW = GATE_TOGETHER / 4 };
   const int64_t k = t->g->k;
   real number[GATE_TOGETHER][SORTED];
-  uint32_t equal = k <= SORTED ? sort_all(t, number) : 0;
-  for (int i = 0; i < count; i++, t++, index += k, equal >>= 1) {
+  uint32_t alone = ~0u;
+  int may = 0;
+  for (int i = 0; i < count; i++) may += may_sort(t + i);
+  if (k >= SORT_FROM && (may >= FEW || may == count)) alone = sort_all(t, number);
+  for (int i = 0; i < count; i++, t++, index += k, alone >>= 1) {
     int64_t found = 0;
-    if (t->good && t->count >= k && t->count <= SORTED && !(equal & 1)) {
+    if (may_sort(t) && !(alone & 1)) {
       write_sorted(number[i], k, index);
       continue;
     }
     if (t->good && t->count < 0) found = t->found;
     else if (t->good) {
-      int64_t sorted[GATE_NEAR];
+      int64_t sorted[GATE_NEAR + 1];
       sort_near(t, sorted);
       for (; found < k && found < t->count; found++) index[found] = sorted[found];
     }
@@ -454,9 +352,9 @@ SMI void find_near(contest *t, int count, const real *z, const real *score, cons
 static void choose(const gate_choice *g, const void *logits, const void *score, const void *bias,
                    int64_t count, void *work, int64_t *index, bool *good) {
   const bool plain = !bias || !has_nan(bias, g->experts);
-  const int step = g->two ? AHEAD : GATE_TOGETHER;
+  const int step = gate_step(g);
   contest t[GATE_TOGETHER];
-  open_contests(g, logits, work, step, t);
+  open_contests(g, logits, work, t);
   for (int64_t from = 0; from < count; from += GATE_TOGETHER) {
     const int m = (int)(count - from < GATE_TOGETHER ? count - from : GATE_TOGETHER);
     for (int i = 0; i < m; i += step) {

@@ -8,7 +8,7 @@
 #ifdef V /* vec_avx512.h */
 SMI int v_compress(real *p, vmask m, vreal x) {
   v_store(p, V(maskz_compress)(m, x)); /* the instruction itself is slow when it writes to memory */
-  return __builtin_popcount(m);
+  return __builtin_popcountll(m);
 }
 SMI int v_compress_two(real *p, real *q, vmask m, vreal x, vreal y) {
   v_compress(q, m, y);
