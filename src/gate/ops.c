@@ -213,25 +213,21 @@ SMI void empty_near(const contest *t) {
   EACH_SUM(u) v_store(t->near + u * LANES, v_set1(-R_INF)), v_store(t->number + u * LANES, v_set1(0));
 }
 
-/* Logits of a later token, while this one's are compared. */
-SMI void ask_later(const contest *t) {
-  for (int64_t i = 0; i < t->g->experts; i += LANES) v_prefetch_far(t->key + LATER + i);
-}
-/* Experts that reach the bar, above -inf. */
-SMI int near_of(const contest *t) {
+/* Experts that reach the bar, above -inf. With each vector of keys, `ask` vectors of later logits
+ * are asked for. */
+SMI int near_of(const contest *t, int64_t ask) {
   const vreal least = v_set1(t->bar > -R_MAX ? t->bar : -R_MAX), step = v_set1(LANES);
   const int64_t stride = t->stride, groups = t->groups, *taken = t->taken;
+  const real size = (real)t->size, *keys = t->key, *later = keys + LATER;
   real *near = t->near, *number = t->number;
-  const real *keys = t->key;
-  const real size = (real)t->size;
   int64_t count = 0; /* in a register */
-  if (t->key != t->keys) ask_later(t);
   for (int64_t i = 0; i < groups; i++) {
     const real *key = keys + taken[i] * stride;
     vreal numbers = v_fma(v_set1((real)taken[i]), v_set1(size), v_iota());
     for (int64_t j = 0; j < stride; j += LANES, numbers = v_add(numbers, step)) {
       const vreal x = v_load(key + j);
       const vmask reaches = m_not(v_lt(x, least));
+      for (int64_t l = 0; l < ask; l++, later += LANES) v_prefetch_far(later);
       if (count > GATE_NEAR - LANES) return -1;
       count += v_compress_two(number + count, near + count, reaches, numbers, x);
     }
@@ -241,7 +237,9 @@ SMI int near_of(const contest *t) {
   return (int)count;
 }
 NOINLINE void take_near(contest *t, int count) {
-  for (int i = 0; i < count; i++, t++) t->count = near_of(t);
+  for (int i = 0; i < count; i++, t++)
+    if (t->key == t->keys || !t->groups) t->count = near_of(t, 0);
+    else t->count = near_of(t, (t->g->groups + t->groups - 1) / t->groups);
 }
 
 /* sorted_r is the number of the element that r others come before. Of at most LANES the elements
