@@ -173,8 +173,8 @@ SMI real bar_of_maxima(const real most[SURE], int64_t k) {
 }
 /* The same of each of GATE_TOGETHER rows. */
 NOINLINE void bars_of_maxima(const real most[][SURE], int count, int64_t k, real *bar) {
-  for (int i = 0; k < SORT_FROM && i < count; i++) bar[i] = bar_of_maxima(most[i], k);
-  for (int i = 0; k >= SORT_FROM && i < GATE_TOGETHER; i += LANES) {
+  for (int i = 0; !sort_pays(k) && i < count; i++) bar[i] = bar_of_maxima(most[i], k);
+  for (int i = 0; sort_pays(k) && i < GATE_TOGETHER; i += LANES) {
     vreal x[SORTED];
     real sorted[SORTED][LANES];
     rows_in_lanes(most[i], SURE, x);
@@ -318,7 +318,7 @@ NOINLINE void write_indices(const contest *t, int count, int64_t *index) {
   uint32_t alone = ~0u;
   int may = 0;
   for (int i = 0; i < count; i++) may += may_sort(t + i);
-  if (k >= SORT_FROM && (may >= FEW || may == count)) alone = sort_all(t, number);
+  if (sort_pays(k) && (may >= FEW || may == count)) alone = sort_all(t, number);
   for (int i = 0; i < count; i++, t++, index += k, alone >>= 1) {
     int64_t found = 0;
     if (may_sort(t) && !(alone & 1)) {

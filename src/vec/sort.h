@@ -5,6 +5,7 @@
 #ifndef SMX_VEC_SORT_H
 #define SMX_VEC_SORT_H
 #include "vec.h"
+#include <stdbool.h>
 
 enum { SORTED = 16, HALF_SORTED = SORTED / 2 };
 /* From how many of the best on the network takes less time than counts, for each of sixteen. */
@@ -13,8 +14,9 @@ enum { SORT_FROM = SORTED + 1 };
 #elif defined(__AVX512F__)
 enum { SORT_FROM = LANES == 16 ? 1 : 5 };
 #else
-enum { SORT_FROM = LANES == 16 ? 1 : 7 };
+enum { SORT_FROM = LANES == 16 ? 1 : SORTED + 1 };
 #endif
+SMI bool sort_pays(int64_t k) { return SORT_FROM <= (int)SORTED && k >= SORT_FROM; }
 
 /* Of x[i] and x[j] the larger comes to x[i]. */
 SMI void v_order(vreal *x, vreal *number, int i, int j) {
