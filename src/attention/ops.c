@@ -231,14 +231,13 @@ static void write_row(work *w, const tile *t, int64_t r) {
     its *= own.gain / row->gain;
   }
   const bool bad = f.lse != f.lse || (weights && !row->any && w->c->on_empty == SMX_EMPTY_NAN);
-  for (int64_t j = 0; j < n; j++) {
-    if (!weights && j == from && to > from) j = to; /* as they are */
-    if (j >= n) break;
-    if (j < from || j >= to) z[j] = weights ? 0 : -R_INF;
-    else if (weights)
-      z[j] = (real)((double)z[j] * (f.factor[0] * its) + (two ? (double)second[j] * (f.factor[1] * its) : 0));
-    if (bad) z[j] = r_nan();
-  }
+  const int64_t first = clamp(from, 0, n), end = clamp(to, first, n);
+  const real hidden = weights ? 0 : -R_INF;
+  for (int64_t j = 0; j < first; j++) z[j] = hidden;
+  for (int64_t j = first; weights && j < end; j++)
+    z[j] = (real)((double)z[j] * (f.factor[0] * its) + (two ? (double)second[j] * (f.factor[1] * its) : 0));
+  for (int64_t j = end; j < n; j++) z[j] = hidden;
+  for (int64_t j = 0; bad && j < n; j++) z[j] = r_nan();
   m.data += start * m.stride * store_bytes(m.store);
   store_clean(&m, row->i, row->g, z, n);
 }

@@ -121,9 +121,9 @@ static smx_status run_operator(block_job *m) {
   return status;
 }
 
-/* Whether none of n scores, a multiple of 4, is -inf. */
 typedef float four_floats __attribute__((vector_size(16)));
 typedef int32_t four_signs __attribute__((vector_size(16)));
+/* Whether none of n scores, a multiple of 4, is -inf. */
 static bool all_seen(const float *z, int64_t n) {
   four_signs hidden = {0};
   for (int64_t i = 0; i < n; i += 4) {

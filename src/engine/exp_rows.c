@@ -24,9 +24,9 @@ void exp_output_of(exp_output *out, const exp_scores *f, const span *s, const co
 
 /* ---- rows ---- */
 
-/* Writes the output, from the terms or from the scores again. */
+/* Writes the output, from the terms, from weights of staged loops, or from the scores again. */
 static void exp_finish(const exp_body *b, const span *s, const consts *k, const exp_row *r,
-                       const real *stored, row_writing writing) {
+                       const real *stored, const real *weights, row_writing writing) {
   if (b->kind == EXP_SCALAR) {
     s->dst[0][0] = r_clean(b->scalar(s, k, r, s->n));
     return;
@@ -36,6 +36,7 @@ static void exp_finish(const exp_body *b, const span *s, const consts *k, const 
                        .k = k,
                        .r = r,
                        .stored = stored,
+                       .weights = weights,
                        .may_be_one = r->one < MAY_BE_ONE,
                        .stream = writing,
                        .next = stored ? stored : s->src[0]};
@@ -68,7 +69,7 @@ bool exp_cached_row(const exp_body *b, const span *s, const consts *k, real max,
     return true;
   }
   exp_finalize(b, s, k, &r, sum, sum);
-  exp_finish(b, s, k, &r, store, writing);
+  exp_finish(b, s, k, &r, store, NULL, writing);
   return true;
 }
 
@@ -226,25 +227,6 @@ NOINLINE void exp_half_rows(const exp_body *b, const row_kernel *kernel, row_cal
   }
 }
 
-/* The output of a short row from its terms, which become weights. */
-static void exp_finish_kept(const exp_body *b, const span *s, const consts *k, const exp_row *r, real *terms,
-                            row_writing writing) {
-  if (b->kind == EXP_SCALAR) {
-    exp_finish(b, s, k, r, NULL, writing);
-    return;
-  }
-  for (size_t i = 0; i < s->n; i += LANES) v_store(terms + i, exp_weight(v_load(terms + i), r, true));
-  const exp_write e = {.f = b->scores,
-                       .s = s,
-                       .k = k,
-                       .r = r,
-                       .weights = terms,
-                       .may_be_one = r->one < MAY_BE_ONE,
-                       .stream = writing,
-                       .next = s->src[0]};
-  b->write(&e, 0, s->n);
-}
-
 /* A short row whose terms are formed once, for its sum, its moments and its output. Returns false,
  * with nothing written, when the row needs a rule. */
 NOINLINE bool exp_terms_row(const exp_body *b, const row_call *c, const span *s, ptrdiff_t prefetch) {
@@ -274,7 +256,9 @@ NOINLINE bool exp_terms_row(const exp_body *b, const row_call *c, const span *s,
   w.terms = terms;
   if (b->moment) w.center = (real)r.top_x, r.moment = (double)b->moment(&w, 0, n) / sum;
   if (b->spread) w.center = (real)(r.top_x + r.moment), r.spread = (double)b->spread(&w, 0, n) / sum;
-  exp_finish_kept(b, s, &k, &r, terms, c->writing);
+  for (size_t i = 0; b->kind != EXP_SCALAR && i < n; i += LANES)
+    v_store(terms + i, exp_weight(v_load(terms + i), &r, true));
+  exp_finish(b, s, &k, &r, NULL, terms, c->writing);
   if (b->row) b->row(s, &k, &r);
   return true;
 }

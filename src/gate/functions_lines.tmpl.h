@@ -22,11 +22,15 @@ static void NAME(weigh)(const gate_weighing *w, const void *part, const int64_t 
   const REAL *x = part;
   REAL *y = to;
   const int64_t k = w->k;
-  for (int64_t i = 0; i < w->rows; i++, x += k, y += k)
-    if (index[i * k] < 0 && x[0] == x[0])
+  for (int64_t i = 0; i < w->rows; i++, x += k, y += k) {
+    if (index[i * k] < 0 && x[0] == x[0]) {
       for (int64_t j = 0; j < k; j++) y[j] = (REAL)w->empty;
-    else if (k == USUAL) NAME(weigh_row)(w, x, USUAL, y);
-    else NAME(weigh_row)(w, x, k, y);
+    } else if (k == USUAL) {
+      NAME(weigh_row)(w, x, USUAL, y);
+    } else {
+      NAME(weigh_row)(w, x, k, y);
+    }
+  }
 }
 static void NAME(scale)(const void *x, double by, int64_t n, void *to) {
   for (int64_t i = 0; i < n; i++) ((REAL *)to)[i] = (REAL)(((const REAL *)x)[i] * by);

@@ -173,8 +173,11 @@ SMI real bar_of_maxima(const real most[SURE], int64_t k) {
 }
 /* The same of each of GATE_TOGETHER rows. */
 NOINLINE void bars_of_maxima(const real most[][SURE], int count, int64_t k, real *bar) {
-  for (int i = 0; !sort_pays(k) && i < count; i++) bar[i] = bar_of_maxima(most[i], k);
-  for (int i = 0; sort_pays(k) && i < GATE_TOGETHER; i += LANES) {
+  if (!sort_pays(k)) {
+    for (int i = 0; i < count; i++) bar[i] = bar_of_maxima(most[i], k);
+    return;
+  }
+  for (int i = 0; i < GATE_TOGETHER; i += LANES) {
     vreal x[SORTED];
     real sorted[SORTED][LANES];
     rows_in_lanes(most[i], SURE, x);

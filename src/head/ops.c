@@ -43,8 +43,6 @@ SMI void add_term(int rows, int wide, const head_product *p, const real *a, cons
   }
 }
 
-/* Inlined, these stay: GCC drops calls of a function that only prefetches, which has no effect. */
-
 /* How many lines of p->fetch have been asked for before `row`: as late as may be, LINES beside each
  * HIGH rows and the last ones two parts before the end. What is asked for early is lost again, and
  * many at once are passed over. */
@@ -54,6 +52,7 @@ SMI int64_t lines_before(const head_product *p, int64_t row) {
                 begun = lines - LINES * ((p->rows - row) / HIGH - 2);
   return begun < 0 ? 0 : begun < lines ? begun : lines;
 }
+/* Inlined: GCC drops a call of a function that only prefetches, which to it has no effect. */
 SMI void fetch_line(const head_fetch *f, int64_t line) {
   v_prefetch(f->at + line / LINES_A_ROW * f->step + line % LINES_A_ROW * 64);
 }

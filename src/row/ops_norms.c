@@ -152,30 +152,34 @@ SMI vreal norm_u(const span *s, const consts *k, size_t i, int cnt, vmask *live)
   vreal x = norm_x(s, i, cnt, live), u = v_mul(x, v_set1(k->v[NORM_SCALE]));
   return v_max(u, v_set1(k->v[NORM_FLOOR]));
 }
+SMI vreal norm_away(const span *s, const consts *k, size_t i, int cnt, vmask *live) {
+  const vreal away = v_sub(norm_u(s, k, i, cnt, live), v_set1(k->v[NORM_MEAN]));
+  return norm_only(*live, away);
+}
 SMI void norm_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                   reduce_map_acc *acc) {
   vmask live;
   acc->a = v_add(acc->a, norm_u(s, k, i, cnt, &live));
 }
-SMI void norm_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
-                       reduce_map_acc *acc) {
-  vmask live;
-  acc->a = v_add(acc->a, norm_u(s, k, i, cnt, &live));
-  acc->b = v_add(acc->b, norm_only(live, at(s->src[SRC_DY], i, cnt)));
-}
 SMI void norm_more(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                    reduce_map_acc *acc) {
   vmask live;
-  vreal away = v_sub(norm_u(s, k, i, cnt, &live), v_set1(k->v[NORM_MEAN]));
-  away = norm_only(live, away);
+  const vreal away = norm_away(s, k, i, cnt, &live);
   acc->a = v_fma(away, away, acc->a);
+}
+/* Of dy as well. */
+SMI void norm_grad_add(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
+                       reduce_map_acc *acc) {
+  vmask live;
+  norm_x(s, i, cnt, &live);
+  norm_add(s, k, r, i, cnt, acc);
+  acc->b = v_add(acc->b, norm_only(live, at(s->src[SRC_DY], i, cnt)));
 }
 SMI void norm_grad_more(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt,
                         reduce_map_acc *acc) {
   vmask live;
-  vreal away = v_sub(norm_u(s, k, i, cnt, &live), v_set1(k->v[NORM_MEAN]));
-  away = norm_only(live, away);
-  acc->a = v_fma(away, away, acc->a);
+  const vreal away = norm_away(s, k, i, cnt, &live);
+  norm_more(s, k, r, i, cnt, acc);
   acc->b = v_fma(away, norm_only(live, at(s->src[SRC_DY], i, cnt)), acc->b);
 }
 SMI vreal norm_value(const span *s, const consts *k, const reduce_map_row *r, size_t i, int cnt) {

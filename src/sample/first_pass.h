@@ -54,6 +54,14 @@ NOINLINE real first_pass_divided(opening *q, size_t first, size_t n) {
 /* With so many elements equal to the best, the best few hundred do not hold the mass. */
 enum { PEAK = 10 };
 
+/* Whether all scores are numbers below +inf. */
+NOINLINE bool sampler_numbers(const sampler *w) {
+  vmask bad = v_lt(v_set1(0), v_set1(0));
+  for (size_t i = 0; i < w->n; i += LANES)
+    bad = m_or(bad, m_not(v_lt(at(w->z, i, lanes_left(w->n - i)), v_set1(R_INF))));
+  return !m_any(bad);
+}
+
 /* The terms have the reference of the row's beginning, which is not above the row's own: sums are
  * those of the row's own reference, times a power of two, as long as the same terms are flushed.
  * For a row where they are not, the sums are unknown afterwards. False: `watch` is set, and the
@@ -84,7 +92,10 @@ static bool first_pass_groups(sampler *w, opening *q, bool watch) {
             sum / (double)(g + n) * (double)w->n)
       return false;
   }
-  if (!(ordinary && k_of(low) - (k_of(max) - 1) >= MIN_EXP)) return true;
+  if (!(ordinary && k_of(low) - (k_of(max) - 1) >= MIN_EXP)) {
+    w->invalid = !sampler_numbers(w);
+    return true;
+  }
   w->r = (exp_row){.scale_exp = q->scale_exp, .top = max, .max = (double)max};
   w->top_at +=
       plain_scores.loops->find(&plain_scores, &s, &none, 0, w->top_at, group_size(w->top_at, w->n), max);

@@ -8,7 +8,7 @@
 
 /* ---- temperatures ---- */
 
-/* z = x / t: whether all are below +inf. */
+/* z = x / t: whether all are numbers below +inf. */
 NOINLINE bool sampler_divide(sampler *w, const real *x, double t) {
   const divisor by = divisor_of(t);
   vmask bad = v_lt(v_set1(0), v_set1(0));
@@ -284,7 +284,7 @@ static bool sampler_sum_lower(sampler *w, size_t top) {
 }
 
 /* With probability a: every element of probability b or more is removed but the least probable of
- * them, the last of its equals. Probabilities add up to 1, so that there are few. */
+ * them, the last of its equals. */
 static void sampler_xtc(sampler *w, double chance, double threshold, const draws *coin) {
   if (!(uniform_of(draw_word(coin, 0)) < chance)) return;
   sampler_sum(w, false);

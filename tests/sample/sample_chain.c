@@ -182,8 +182,13 @@ static void rows_have_a_status_and_a_seed(void **state) {
   static const uint64_t seeds[] = {5, 6, 7, 8, 9}, streams[] = {3, 1, 4, 1, 5};
   static const smx_step chains[][2] = {
       {{.kind = SMX_STEP_TEMPERATURE, .a = 0.5}, {.kind = SMX_STEP_TOP_P, .a = 0.9}},
-      {{.kind = SMX_STEP_TOP_K, .a = 2}, {.kind = SMX_STEP_TYPICAL, .a = 0.9}}};
-  for (int c = 0; c < 2; c++)
+      {{.kind = SMX_STEP_TOP_K, .a = 2}, {.kind = SMX_STEP_TYPICAL, .a = 0.9}},
+      /* first steps that change nothing */
+      {{.kind = SMX_STEP_TOP_P, .a = 1}, {.kind = SMX_STEP_TOP_N_SIGMA, .a = 1}},
+      {{.kind = SMX_STEP_MIN_P, .a = 0}, {.kind = SMX_STEP_TOP_N_SIGMA, .a = 1}},
+      {{.kind = SMX_STEP_TOP_P, .a = 1}, {.kind = SMX_STEP_TOP_K, .a = 2}},
+      {{.kind = SMX_STEP_TYPICAL, .a = 1}, {.kind = SMX_STEP_TOP_K, .a = 2}}};
+  for (int c = 0; c < 6; c++)
     for (int draw = 0; draw < 3; draw++) {
       smx_row_status status[5];
       int64_t index[5];
