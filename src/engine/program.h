@@ -261,6 +261,7 @@ typedef struct row_engine {
 /* Ways of a kernel with rows that others find converted or side by side; NULL: there is none. */
 typedef struct row_forms {
   int64_t widened; /* elements up to which rows of f16 and bf16 are widened although there is a way */
+  int64_t whole;   /* elements up to which two or three threads do not share a row */
   /* Rows that lie side by side, at most ROW_STRIP bytes of them: element i of row r is
    * x[i * pitch + r]. scratch: row_strip_room(bytes of them, in whole vectors), aligned. False,
    * with nothing written, when a row needs a rule. */

@@ -152,7 +152,9 @@ static const row_kernel *softmax_grad_dispatch(const row_call *c) {
 SMI consts softmin_setup(const row_call *c, const span *s) { return factor(-1 / c->params[0]); }
 static const exp_body softmin_body = {
     .setup = softmin_setup, .scaled = true, .scores = &scaled_scores, .write = scaled_weights};
-EXP_KERNEL(softmin)
+static const row_forms softmin_forms = {.whole = EXP_STORED / 2};
+static const row_kernel softmin_kernel = {
+    .engine = &exp_engine, .body = &softmin_body, .forms = &softmin_forms};
 
 SMI consts softmin_grad_setup(const row_call *c, const span *s) {
   return (consts){{(real)(-1 / c->params[0])}};
@@ -256,6 +258,7 @@ static bool softmax_columns(const row_call *c, size_t count, const void *x, ptrd
 }
 static bool softmax_half_takes(const row_call *c) { return is_plain(c->params[0], c->params[1]); }
 static const row_forms softmax_forms = {.widened = ROW_HALF_WIDENED,
+                                        .whole = EXP_STORED / 2,
                                         .columns = softmax_columns,
                                         HALF_FORM(exp_half),
                                         .half_takes = softmax_half_takes},
