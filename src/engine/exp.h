@@ -302,6 +302,7 @@ enum { STAGE = SMX_REAL == 32 ? 512 : 3 * BLOCK };
 enum { STAGE_ROOM = LANES + STAGE + LANES };
 
 #define exp_write_staged SMX_FN(exp_write_staged)
+#define exp_write_lines SMX_FN(exp_write_lines)
 #define exp_moment_staged SMX_FN(exp_moment_staged)
 #define exp_score_one SMX_FN(exp_score_one)
 #define exp_keeps SMX_FN(exp_keeps)
@@ -315,6 +316,8 @@ enum { STAGE_ROOM = LANES + STAGE + LANES };
 #define exp_weights SMX_FN(exp_weights)
 #define stored_write SMX_FN(stored_write)
 void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t i, size_t n);
+/* The same where `write` needs no weights, or they are there: streamed from a cache line on. */
+void exp_write_lines(const exp_write *w, exp_write_fn *write, size_t i, size_t n);
 real exp_moment_staged(exp_sum *w, exp_factors_fn *factors, size_t i, size_t n);
 /* The score of one element. */
 void exp_score_one(const exp_scores *f, const span *s, const consts *k, real shift, size_t i, real *h,

@@ -256,9 +256,10 @@ NOINLINE bool exp_terms_row(const exp_body *b, const row_call *c, const span *s,
   w.terms = terms;
   if (b->moment) w.center = (real)r.top_x, r.moment = (double)b->moment(&w, 0, n) / sum;
   if (b->spread) w.center = (real)(r.top_x + r.moment), r.spread = (double)b->spread(&w, 0, n) / sum;
-  for (size_t i = 0; b->kind != EXP_SCALAR && i < n; i += LANES)
+  const bool weights = b->kind == EXP_WEIGHTS && !b->gradient;
+  for (size_t i = 0; !weights && b->kind != EXP_SCALAR && i < n; i += LANES)
     v_store(terms + i, exp_weight(v_load(terms + i), &r, true));
-  exp_finish(b, s, &k, &r, NULL, terms, c->writing);
+  exp_finish(b, s, &k, &r, weights ? terms : NULL, weights ? NULL : terms, c->writing);
   if (b->row) b->row(s, &k, &r);
   return true;
 }

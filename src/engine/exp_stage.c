@@ -264,8 +264,7 @@ NOINLINE void write_stages(const exp_write *w, exp_write_fn *write, size_t first
   }
 }
 
-/* The same of weights that are there. */
-static void write_weights(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
+void exp_write_lines(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
   const size_t line = w->stream ? before_line(w->s->dst[0] + first) : 0, head = line < n ? line : n;
   exp_write q = *w;
   q.stream = WRITE_CACHED;
@@ -274,7 +273,7 @@ static void write_weights(const exp_write *w, exp_write_fn *write, size_t first,
   if (n > head) write(&q, first + head, n - head);
 }
 void exp_write_staged(const exp_write *w, exp_write_fn *write, size_t first, size_t n) {
-  (w->weights ? write_weights : write_stages)(w, write, first, n);
+  (w->weights ? exp_write_lines : write_stages)(w, write, first, n);
 }
 
 static vreal weight_value(const exp_write *w, size_t i, int cnt) { return exp_weight_at(w, i); }

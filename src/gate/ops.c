@@ -11,7 +11,7 @@
 #include "sort.h"
 
 /* Each of SURE maxima is one element, so the k-th of them is a bar that k elements reach. Logits
- * that are compared where they lie are asked for LATER numbers ahead. */
+ * that are compared where they lie are prefetched LATER numbers ahead. */
 enum { SURE = SORTED, SUMS = SURE / LANES, GROUPS = 8, LATER = 16384 / sizeof(real) };
 #define MOST_EXACT (1 << 24) /* whole numbers that a real holds */
 #define EACH_SUM(u) _Pragma("GCC unroll 16") for (int u = 0; u < SUMS; u++)
@@ -216,9 +216,9 @@ SMI void empty_near(const contest *t) {
   EACH_SUM(u) v_store(t->near + u * LANES, v_set1(-R_INF)), v_store(t->number + u * LANES, v_set1(0));
 }
 
-/* Experts that reach the bar, above -inf. With each vector of keys, `ask` vectors of later logits
- * are asked for. */
-SMI int near_of(const contest *t, int64_t ask) {
+/* Experts that reach the bar, above -inf. With each vector of keys, `ahead` vectors of later
+ * logits are prefetched. */
+SMI int near_of(const contest *t, int64_t ahead) {
   const vreal least = v_set1(t->bar > -R_MAX ? t->bar : -R_MAX), step = v_set1(LANES);
   const int64_t stride = t->stride, groups = t->groups, *taken = t->taken;
   const real size = (real)t->size, *keys = t->key, *later = keys + LATER;
@@ -230,7 +230,7 @@ SMI int near_of(const contest *t, int64_t ask) {
     for (int64_t j = 0; j < stride; j += LANES, numbers = v_add(numbers, step)) {
       const vreal x = v_load(key + j);
       const vmask reaches = m_not(v_lt(x, least));
-      for (int64_t l = 0; l < ask; l++, later += LANES) v_prefetch_far(later);
+      for (int64_t l = 0; l < ahead; l++, later += LANES) v_prefetch_far(later);
       if (count > GATE_NEAR - LANES) return -1;
       count += v_compress_two(number + count, near + count, reaches, numbers, x);
     }

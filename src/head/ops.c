@@ -43,9 +43,9 @@ SMI void add_term(int rows, int wide, const head_product *p, const real *a, cons
   }
 }
 
-/* How many lines of p->fetch have been asked for before `row`: as late as may be, LINES beside each
- * HIGH rows and the last ones two parts before the end. What is asked for early is lost again, and
- * many at once are passed over. */
+/* How many lines of p->fetch have been prefetched before `row`: as late as may be, LINES beside
+ * each HIGH rows and the last ones two parts before the end. Lines that come early are evicted
+ * again, and of many prefetches at once the processor drops some. */
 enum { LINES = 32, LINES_A_ROW = HEAD_PANEL * sizeof(real) / 64 };
 SMI int64_t lines_before(const head_product *p, int64_t row) {
   const int64_t lines = p->fetch.at ? p->fetch.rows * LINES_A_ROW : 0,

@@ -475,9 +475,7 @@ static void map_all(int map, double scale, const void *x, int64_t n, void *y, vo
       [STATE_SQUARE] = map_SQUARE,     [STATE_EXP] = map_EXP,   [STATE_SILU] = map_SILU};
   const vreal by = v_set1((real)scale);
   int64_t i = 0;
-  for (; map == STATE_ELU1 && !slope && scale == 1 && i + LANES <= n; i += LANES)
-    v_store((real *)y + i, elu1(v_load((const real *)x + i)));
-  if (!slope && i == 0) i = whole[map](by, x, n, y);
+  if (!slope) i = whole[map](by, x, n, y);
   for (; i < n; i += LANES) {
     const int cnt = lanes_left((size_t)(n - i));
     const mapped m = mapped_of(map, at(x, (size_t)i, cnt));

@@ -46,15 +46,8 @@ SMI vreal sa_value(const exp_write *w, size_t i, int cnt) {
                     cnt);
 }
 NOINLINE void sa_write(const exp_write *w, size_t i, size_t n) { exp_write_staged_of(w, sa_value, i, n); }
-/* As exp_write_staged, without weights: the values form their own. */
-static void sa_out(const exp_write *w, size_t i, size_t n) {
-  const size_t whole = w->stream ? before_line(w->s->dst[0] + i) : 0;
-  const size_t head = whole < n ? whole : n;
-  exp_write q = *w;
-  q.stream = WRITE_CACHED;
-  sa_write(&q, i, head);
-  sa_write(w, i + head, n - head);
-}
+/* The values form their own weights. */
+static void sa_out(const exp_write *w, size_t i, size_t n) { exp_write_lines(w, sa_write, i, n); }
 static double sa_share(const row_call *c, double share) {
   return c->params[SA_FORM] != 0 ? share : (double)R_INF;
 }

@@ -54,14 +54,6 @@ NOINLINE real first_pass_divided(opening *q, size_t first, size_t n) {
 /* With so many elements equal to the best, the best few hundred do not hold the mass. */
 enum { PEAK = 10 };
 
-/* Whether all scores are numbers below +inf. */
-NOINLINE bool sampler_numbers(const sampler *w) {
-  vmask bad = v_lt(v_set1(0), v_set1(0));
-  for (size_t i = 0; i < w->n; i += LANES)
-    bad = m_or(bad, m_not(v_lt(at(w->z, i, lanes_left(w->n - i)), v_set1(R_INF))));
-  return !m_any(bad);
-}
-
 /* The terms have the reference of the row's beginning, which is not above the row's own: sums are
  * those of the row's own reference, times a power of two, as long as the same terms are flushed.
  * For a row where they are not, the sums are unknown afterwards. False: `watch` is set, and the
@@ -93,7 +85,7 @@ static bool first_pass_groups(sampler *w, opening *q, bool watch) {
       return false;
   }
   if (!(ordinary && k_of(low) - (k_of(max) - 1) >= MIN_EXP)) {
-    w->invalid = !sampler_numbers(w);
+    w->invalid = sampler_verdict(w) != SMX_ROW_EMPTY; /* NaN or +inf */
     return true;
   }
   w->r = (exp_row){.scale_exp = q->scale_exp, .top = max, .max = (double)max};
@@ -107,10 +99,9 @@ static bool first_pass_groups(sampler *w, opening *q, bool watch) {
 /* Copies the row, divided by a temperature; `sums`: forms its terms and sums as well. False, with
  * nothing done: `watch` is set, and the best few hundred may hold the mass. */
 static bool sampler_first_pass(sampler *w, double temperature, bool sums, bool watch) {
-  enum { BEGINNING = 256 };
   const real *x = w->row->x;
   if (sums && w->n > 0) {
-    const real first = (real)((double)topk_max(x, w->n < BEGINNING ? w->n : BEGINNING, -R_INF) / temperature);
+    const real first = (real)((double)sampler_beginning(x, w->n) / temperature);
     opening q = {.x = x,
                  .z = w->z,
                  .terms = w->terms,

@@ -291,13 +291,6 @@ static void sampler_show(sampler *w) {
   for (size_t i = 0; i < w->n && w->closed && row->status == SMX_ROW_OK; i++) out[w->at[i]] = w->z[i];
 }
 
-/* The reason why there was nothing to draw. */
-static smx_row_status sampler_verdict(const sampler *w) {
-  bool nan = false, inf = false;
-  for (size_t i = 0; i < w->n; i++) nan |= w->z[i] != w->z[i], inf |= w->z[i] > R_MAX;
-  return nan ? SMX_ROW_NAN : inf ? SMX_ROW_INF : SMX_ROW_EMPTY;
-}
-
 /* Whether a step begins with the sums of the row; those with its entropy are formed apart. */
 static bool step_sums(const smx_step *s) {
   switch (s->kind) {

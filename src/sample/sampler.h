@@ -71,6 +71,18 @@ _Static_assert(sizeof(sampler_work) <= (SMX_REAL == 64 ? SAMPLER_WORK_F64 : SAMP
 
 static inline int64_t sampler_index(const sampler *w, size_t i) { return w->closed ? w->at[i] : (int64_t)i; }
 
+/* The largest score of the beginning of a row, near its largest. */
+static inline real sampler_beginning(const real *x, size_t n) {
+  return topk_max(x, n < 256 ? n : 256, -R_INF);
+}
+
+/* Why there is nothing to draw: a NaN, +inf, or neither of them. */
+NOINLINE smx_row_status sampler_verdict(const sampler *w) {
+  bool nan = false, inf = false;
+  for (size_t i = 0; i < w->n; i++) nan |= w->z[i] != w->z[i], inf |= w->z[i] > R_MAX;
+  return nan ? SMX_ROW_NAN : inf ? SMX_ROW_INF : SMX_ROW_EMPTY;
+}
+
 /* The best element of a row as it is given. False: there is a NaN or +inf. */
 static inline bool sampler_best_plain(const sampler_row *row, search *b) {
   const real *x = row->x;

@@ -183,7 +183,7 @@ SMI void spread_add(spread_lanes *a, vreal z, double near) {
   a->most = v_max(z, a->most);
   for (int p = 0; p < LANES / 8; p++) {
     const v_eight away = d.part[p] - near;
-    a->sums.part[p] += away, a->squares.part[p] = v_eight_fold(away, away, a->squares.part[p]);
+    a->sums.part[p] += away, a->squares.part[p] = v_eight_fma(away, away, a->squares.part[p]);
   }
 }
 SMI spread_sums spread_read(const sampler *w, real near, bool all) {
@@ -232,8 +232,7 @@ SMI bool sampler_mild(real top) { return top <= 1024 && top >= -1024; }
  * same number whatever the order of additions, any order will do. Of an ordinary row the largest
  * score is enough, so that terms are those of what is kept alone. */
 static void sampler_top_n_sigma(sampler *w, double sigmas, double ddof) {
-  enum { BEGINNING = 256 };
-  real near = topk_max(w->z, w->n < BEGINNING ? w->n : BEGINNING, -R_INF), top;
+  real near = sampler_beginning(w->z, w->n), top;
   if (!sampler_mild(near)) {
     sampler_sum(w, false);
     if (w->invalid) return;

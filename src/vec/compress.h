@@ -8,7 +8,7 @@
 #ifdef V /* vec_avx512.h */
 SMI int v_compress(real *p, vmask m, vreal x) {
   v_store(p, V(maskz_compress)(m, x)); /* the instruction itself is slow when it writes to memory */
-  return __builtin_popcountll(m);
+  return __builtin_popcount(m);
 }
 SMI int v_compress_two(real *p, real *q, vmask m, vreal x, vreal y) {
   v_compress(q, m, y);
@@ -95,7 +95,7 @@ SMI vreal v_from64(v_sum64 d) { /* rounded */
   return x;
 }
 /* a b + c, rounded once or twice. */
-SMI v_eight v_eight_fold(v_eight a, v_eight b, v_eight c) {
+SMI v_eight v_eight_fma(v_eight a, v_eight b, v_eight c) {
 #ifdef V
   return (v_eight)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
 #else

@@ -1,5 +1,9 @@
-/* vec/philox_simd.h - blocks of random words (philox.h) side by side: the upper halves of those of
- * some elements, enough to decide which elements need the whole word; and all 32-bit words. */
+/* vec/philox_simd.h - Philox (philox.h) in vectors, WORD_BLOCKS blocks at a time.
+ *
+ *     philox_high     the high 32 of the 64 random bits of each element: enough to decide which
+ *                     elements need all 64
+ *     philox_words    the four 32-bit words of each block
+ *     philox_column   one of these four words of each block */
 #ifndef SMX_VEC_PHILOX_SIMD_H
 #define SMX_VEC_PHILOX_SIMD_H
 #include "philox.h"
@@ -20,7 +24,7 @@ enum { WORDS = 32, WORD_BLOCKS = WORDS / 2 };
 #endif
 
 #ifdef WORD_MUL
-/* A number of 32 bits in each lane of 64; the upper half is not read. */
+/* A number of 32 bits in each lane of 64; the high 32 bits are not read. */
 typedef uint64_t word_lanes __attribute__((vector_size(WORD_BYTES)));
 enum { WORD_LANES = WORD_BYTES / 8, WORD_SIDE = WORD_BLOCKS / WORD_LANES };
 /* Counters of WORD_BLOCKS blocks, then their words. */
@@ -28,14 +32,14 @@ typedef struct word_blocks {
   word_lanes x[WORD_SIDE], y[WORD_SIDE], z[WORD_SIDE], w[WORD_SIDE];
 } word_blocks;
 
-/* Ten rounds on those of `blocks` plus multiples of `apart`, one for each vector. */
-SMI word_blocks word_rounds(const draws *d, word_lanes blocks, uint64_t apart) {
+/* Ten rounds. Vector i holds the blocks with the numbers `first` + i step. */
+SMI word_blocks word_rounds(const draws *d, word_lanes first, uint64_t step) {
   word_blocks s;
   const word_lanes zero = {0};
   uint32_t k = (uint32_t)d->seed, l = (uint32_t)(d->seed >> 32);
 #pragma GCC unroll 4
   for (int i = 0; i < WORD_SIDE; i++) {
-    s.x[i] = blocks + (uint64_t)i * apart;
+    s.x[i] = first + (uint64_t)i * step;
     s.y[i] = ((s.x[i] >> 32) & 0xffffff) | (uint64_t)d->purpose << 24;
     s.z[i] = zero + (d->stream & 0xffffffff), s.w[i] = zero + (d->stream >> 32);
   }
@@ -59,7 +63,7 @@ typedef struct word_blocks {
   uint32_t x[WORD_BLOCKS], y[WORD_BLOCKS], z[WORD_BLOCKS], w[WORD_BLOCKS];
 } word_blocks;
 
-/* Ten rounds on those of `first` plus multiples of `step`. */
+/* Ten rounds, of the blocks with the numbers first + i step. */
 SMI word_blocks word_rounds(const draws *d, uint64_t first, uint64_t step) {
   word_blocks s;
   uint32_t k = (uint32_t)d->seed, l = (uint32_t)(d->seed >> 32);
@@ -113,7 +117,7 @@ static inline void philox_words(const draws *d, uint64_t block, uint32_t words[4
 #endif
 }
 
-/* Word `which` of WORD_BLOCKS blocks that are `step` apart. */
+/* Word `which` of WORD_BLOCKS blocks, whose numbers are block + i step. */
 static inline void philox_column(const draws *d, uint64_t block, uint64_t step, int which,
                                  uint32_t words[WORD_BLOCKS]) {
 #ifdef WORD_MUL

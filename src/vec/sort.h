@@ -36,8 +36,8 @@ SMI void v_sort_eight(vreal *x, vreal *number) {
   ORDER(2, 4) ORDER(3, 5) ORDER(1, 4) ORDER(3, 6)
   ORDER(1, 2) ORDER(3, 4) ORDER(5, 6)
 }
-/* Of eight that rise and then fall, or fall and then rise. */
-SMI void v_sort_turning(vreal *x, vreal *number) {
+/* A bitonic merge of eight, which rise and then fall, or fall and then rise. */
+SMI void v_sort_bitonic(vreal *x, vreal *number) {
   ORDER(0, 4) ORDER(1, 5) ORDER(2, 6) ORDER(3, 7)
   ORDER(0, 2) ORDER(1, 3) ORDER(4, 6) ORDER(5, 7)
   ORDER(0, 1) ORDER(2, 3) ORDER(4, 5) ORDER(6, 7)
@@ -46,8 +46,8 @@ SMI void v_sort_sixteen(vreal x[SORTED], vreal number[SORTED], int64_t k) {
   vreal *rest = number ? number + HALF_SORTED : NULL;
   v_sort_eight(x, number), v_sort_eight(x + HALF_SORTED, rest);
   ORDER(0, 15) ORDER(1, 14) ORDER(2, 13) ORDER(3, 12) ORDER(4, 11) ORDER(5, 10) ORDER(6, 9) ORDER(7, 8)
-  v_sort_turning(x, number);
-  if (k > HALF_SORTED) v_sort_turning(x + HALF_SORTED, rest);
+  v_sort_bitonic(x, number);
+  if (k > HALF_SORTED) v_sort_bitonic(x + HALF_SORTED, rest);
   else
     _Pragma("GCC unroll 8") for (int i = HALF_SORTED + 1; i < SORTED; i++)
         x[HALF_SORTED] = v_max(x[HALF_SORTED], x[i]);
